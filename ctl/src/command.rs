@@ -64,7 +64,7 @@ pub(crate) fn run_without_settings(command: &Command, without: Settings, failure
     }
     match status::report_without_settings(&without, &failure) {
         Ok(()) => failure,
-        Err(unmade) => unmade,
+        Err(error) => error,
     }
 }
 

@@ -47,10 +47,10 @@ pub(crate) fn start_converter(
 
 /// The program: beside this program, else where packages install it.
 fn find_program() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok();
-    let beside = beside.map(|this| this.with_file_name(PROGRAM_NAME));
+    let program = std::env::current_exe().ok();
+    let program = program.map(|this| this.with_file_name(PROGRAM_NAME));
     let installed = PathBuf::from(INSTALL_DIR).join(PROGRAM_NAME);
-    let mut places = beside.into_iter().chain([installed]);
+    let mut places = program.into_iter().chain([installed]);
     places.find(|path| path.is_file())
 }
 

@@ -22,7 +22,7 @@ pub use command_codes::command_exit_codes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u8)]
 pub enum Exit {
-    /// What was asked is done.
+    /// The request is done.
     Done = 0,
     /// It failed.
     Failed = 1,
@@ -144,7 +144,7 @@ pub(crate) enum Error {
     /// The request is not done, or not known to be done.
     #[error("{what}")]
     NotDone {
-        /// What happened instead.
+        /// The result instead.
         what: String,
         /// A hint for the person, if any.
         hint: Option<String>,

@@ -95,26 +95,28 @@ pub(crate) fn socket(named: Option<&Path>, chosen: Option<&Path>) -> SocketPart 
         Some(_) => "named",
         None => "own",
     };
-    let found = path.metadata();
-    let (is, error) = match &found {
-        Ok(found) if found.file_type().is_socket() => ("socket", None),
+    let metadata = path.metadata();
+    let (is, error) = match &metadata {
+        Ok(metadata) if metadata.file_type().is_socket() => ("socket", None),
         Ok(_) => ("other", None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => ("missing", None),
         Err(error) => ("unreadable", Some(Printed(error.kind()))),
     };
-    let found = found.ok();
+    let metadata = metadata.ok();
     SocketPart {
         place,
         path: (place == "host").then_some(DEFAULT_SOCKET),
         is,
         error,
-        mode: found.as_ref().map(|found| Printed(FileMode(found.mode()))),
-        owner: found.as_ref().map(owner_kind),
+        mode: metadata
+            .as_ref()
+            .map(|metadata| Printed(FileMode(metadata.mode()))),
+        owner: metadata.as_ref().map(owner_kind),
     }
 }
 
-fn owner_kind(found: &Metadata) -> &'static str {
-    match found.uid() {
+fn owner_kind(metadata: &Metadata) -> &'static str {
+    match metadata.uid() {
         0 => "root",
         uid if uid == rustix::process::getuid().as_raw() => "you",
         _ => "another",

@@ -20,39 +20,39 @@ pub(crate) const fn upgrade_daemon(runs: DaemonKind) -> &'static str {
 }
 
 /// The message about a daemon and a client that speak different protocols.
-pub(crate) fn protocol_mismatch(daemon: ProtocolVersion, ours: ProtocolVersion) -> String {
-    match daemon.cmp(&ours) {
+pub(crate) fn protocol_mismatch(daemon: ProtocolVersion, client: ProtocolVersion) -> String {
+    match daemon.cmp(&client) {
         Ordering::Less => format!(
-            "gpukilld is older than this gpukillctl: it speaks protocol {daemon}, gpukillctl {ours}"
+            "gpukilld is older than this gpukillctl: it speaks protocol {daemon}, gpukillctl {client}"
         ),
         Ordering::Greater => format!(
-            "this gpukillctl is older than gpukilld: it speaks protocol {ours}, gpukilld {daemon}"
+            "this gpukillctl is older than gpukilld: it speaks protocol {client}, gpukilld {daemon}"
         ),
-        Ordering::Equal => format!("gpukilld and gpukillctl both speak protocol {ours}"),
+        Ordering::Equal => format!("gpukilld and gpukillctl both speak protocol {client}"),
     }
 }
 
 /// The message about a daemon and a client of different releases; `None` when the releases are
 /// equal.
-pub(crate) fn release_mismatch(daemon: &str, ours: &str, runs: DaemonKind) -> Option<String> {
-    if daemon == ours {
+pub(crate) fn release_mismatch(daemon: &str, client: &str, runs: DaemonKind) -> Option<String> {
+    if daemon == client {
         return None;
     }
     let restart = match runs {
         DaemonKind::Service => "systemctl restart gpukilld",
         DaemonKind::Manual => "restart gpukilld",
     };
-    let order = release_numbers(daemon).zip(release_numbers(ours));
-    Some(match order.map(|(daemon, ours)| daemon.cmp(&ours)) {
+    let order = release_numbers(daemon).zip(release_numbers(client));
+    Some(match order.map(|(daemon, client)| daemon.cmp(&client)) {
         Some(Ordering::Less) => {
-            format!("gpukilld {daemon} is older than this gpukillctl, {ours}: {restart}")
+            format!("gpukilld {daemon} is older than this gpukillctl, {client}: {restart}")
         }
         Some(Ordering::Greater) => format!(
-            "this gpukillctl, {ours}, is older than gpukilld {daemon}: upgrade the package \
+            "this gpukillctl, {client}, is older than gpukilld {daemon}: upgrade the package \
             gpukill here"
         ),
         Some(Ordering::Equal) | None => format!(
-            "gpukilld {daemon} and this gpukillctl, {ours}, are of different releases: {restart}"
+            "gpukilld {daemon} and this gpukillctl, {client}, are of different releases: {restart}"
         ),
     })
 }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn older_release_is_named() {
-        let mismatch = |daemon, ours| release_mismatch(daemon, ours, DaemonKind::Service);
+        let mismatch = |daemon, client| release_mismatch(daemon, client, DaemonKind::Service);
         assert_eq!(mismatch("1.2.0", "1.2.0"), None);
         let cases = [
             (
@@ -98,8 +98,8 @@ mod tests {
                 restart gpukilld",
             ),
         ];
-        for (daemon, ours, expected) in cases {
-            assert_eq!(mismatch(daemon, ours).as_deref(), Some(expected));
+        for (daemon, client, expected) in cases {
+            assert_eq!(mismatch(daemon, client).as_deref(), Some(expected));
         }
         assert_eq!(
             release_mismatch("1.0.0", "1.1.0", DaemonKind::Manual).as_deref(),

@@ -208,8 +208,8 @@ impl DeviceReadings {
         let memories = memories.flat_map(|it| [&it.total, &it.used, &it.reserved]);
         let processes = self.processes.known().into_iter().flatten();
         let held = processes.clone().map(|it| &it.memory);
-        let shares = processes.flat_map(|it| {
-            let used = &it.utilization;
+        let shares = processes.flat_map(|process| {
+            let used = &process.utilization;
             [&used.sm, &used.memory, &used.encoder, &used.decoder]
         });
         let texts = [&self.name, &self.pci].into_iter();

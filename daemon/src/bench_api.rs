@@ -40,8 +40,8 @@ impl FdScanBench {
     /// The PIDs of the holders that were found.
     #[must_use]
     pub fn holders(&self) -> Vec<u32> {
-        let found = self.scan.file_holders();
-        found.processes.keys().map(|key| key.pid).collect()
+        let file_holders = self.scan.file_holders();
+        file_holders.processes.keys().map(|key| key.pid).collect()
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Config {
     pub alerts: Thresholds,
     /// Protected processes.
     pub protect: ProtectSettings,
-    /// What [`DaemonSettings::foreign_pids`] results in. Not set by a key.
+    /// The effect of [`DaemonSettings::foreign_pids`]. Not set by a key.
     pub foreign_pids: ForeignPids,
     /// Set by `--user`, not by a key: run for one person.
     pub personal: bool,

@@ -17,21 +17,21 @@ impl FaultCause {
         Self { code, what }
     }
 
-    pub(crate) fn found_in(self, part: impl Into<String>) -> FoundFault {
+    pub(crate) fn with_part(self, part: impl Into<String>) -> PartFault {
         let part = part.into();
-        FoundFault { part, cause: self }
+        PartFault { part, cause: self }
     }
 }
 
-/// A fault found by a poll.
+/// A fault and the part of the host that has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FoundFault {
+pub(crate) struct PartFault {
     pub(crate) part: String,
     pub(crate) cause: FaultCause,
 }
 
-impl FoundFault {
+impl PartFault {
     pub(crate) fn new(part: impl Into<String>, code: FaultCode, what: impl Into<String>) -> Self {
-        FaultCause::new(code, what).found_in(part)
+        FaultCause::new(code, what).with_part(part)
     }
 }

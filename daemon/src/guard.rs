@@ -324,8 +324,8 @@ impl Guard {
 
     /// The faults of the guard, as text.
     pub(crate) fn faults(&self) -> Vec<FaultCause> {
-        let is_rehearsed = self.in_force.borrow().rules().mode <= GuardMode::DryRun;
-        let tripped_at = self.status().tripped_at.filter(|_| !is_rehearsed);
+        let is_dry_run = self.in_force.borrow().rules().mode <= GuardMode::DryRun;
+        let tripped_at = self.status().tripped_at.filter(|_| !is_dry_run);
         let stopped = tripped_at.map(|_| {
             FaultCause::new(
                 FaultCode::CircuitBreakerOpen,
@@ -333,7 +333,7 @@ impl Guard {
                  gpukillctl guard status",
             )
         });
-        let unkept = self.status().is_unsaved.then(|| {
+        let unsaved = self.status().is_unsaved.then(|| {
             FaultCause::new(
                 FaultCode::GuardStateUnwritten,
                 "its state cannot be saved: it ends no job, and a restart begins with an empty \
@@ -342,7 +342,7 @@ impl Guard {
         });
         let wrong = self.store.fault().into_iter();
         let wrong = wrong.map(|what| FaultCause::new(FaultCode::RulesMistaken, what));
-        let doubt = self.status().doubt.filter(|_| !is_rehearsed);
+        let doubt = self.status().doubt.filter(|_| !is_dry_run);
         let doubted = doubt.map(|doubt| {
             let then = match doubt.only_warn {
                 true => "they only warn until an admin confirms them",
@@ -356,7 +356,7 @@ impl Guard {
             );
             FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
-        wrong.chain(stopped).chain(doubted).chain(unkept).collect()
+        wrong.chain(stopped).chain(doubted).chain(unsaved).collect()
     }
 
     /// The status report, without what only the disk knows.

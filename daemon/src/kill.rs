@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use stopped::StoppedProcesses;
 use tokio::sync::watch;
 
-/// What a kill needs of the daemon. Clones share it.
+/// The parts of the daemon that a kill needs. Clones share them.
 #[derive(Clone)]
 pub(crate) struct KillEnvironment {
     pub(crate) authority: Authority,
@@ -188,13 +188,13 @@ impl KillService {
         )
         .await?;
         let made = plan_on_thread(environment, caller, &request, published, &slot).await;
-        let is_nobody = match &made {
+        let has_no_match = match &made {
             Err(refusal) => matches!(refusal, Refusal::NoMatch(_)),
             Ok(PlanResult::DisplayOnly(plan) | PlanResult::Executable(plan)) => {
                 plan.targets.is_empty()
             }
         };
-        if !is_nobody {
+        if !has_no_match {
             return made;
         }
         // The target may have opened a GPU after the scan that is cached.

@@ -17,7 +17,7 @@ mod user_groups;
 
 use crate::backend::Roots;
 use crate::backend::reader::{BackendReader, LatestReadings};
-use crate::fault::FoundFault;
+use crate::fault::PartFault;
 use crate::fd_scan::{FdScanHandle, FileHolders};
 use crate::host;
 use crate::host::process::ProcessReader;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use user_groups::UserGroups;
 
-/// What a poll reads from, and the state it keeps for the next one.
+/// The sources that a poll reads, and the state it keeps for the next poll.
 pub(crate) struct SnapshotBuilder {
     readers: Vec<BackendReader>,
     fd_scan: FdScanHandle,
@@ -69,7 +69,7 @@ pub(crate) struct SnapshotBuilder {
     poll_number: u64,
 }
 
-/// What a poll reads about processes and their users.
+/// The sources of facts about processes and their users.
 pub(crate) struct PollSources {
     pub(crate) fd_scan: FdScanHandle,
     pub(crate) processes: ProcessReader,
@@ -87,7 +87,7 @@ pub(crate) struct PollResult {
     pub(crate) holders: Arc<Vec<DeviceHolders>>,
     /// The time of the snapshot that the holders belong to.
     pub(crate) holders_at: Option<Timestamp>,
-    /// What happened to devices since the previous poll, oldest first.
+    /// The events of devices since the previous poll, oldest first.
     pub(crate) events: Vec<GpuEvent>,
     /// The group names of users that own processes here.
     pub(crate) groups: Arc<GroupNames>,
@@ -150,24 +150,24 @@ impl SnapshotBuilder {
         &mut self,
         timeout: Duration,
         now: Timestamp,
-        others: Vec<FoundFault>,
+        faults: Vec<PartFault>,
         thresholds: &Thresholds,
         held_is_wanted: bool,
     ) -> PollResult {
         let latest = self.read_backends(timeout);
-        let found = self.fd_scan.file_holders();
-        let processes = self.identify_processes(&latest, &found, now);
+        let file_holders = self.fd_scan.file_holders();
+        let processes = self.identify_processes(&latest, &file_holders, now);
         let is_gone = |key: &&ProcessKey| processes.get(&key.pid).is_none_or(|it| it.key != **key);
         self.fd_scan
-            .forget(found.processes.keys().filter(is_gone).copied());
+            .forget(file_holders.processes.keys().filter(is_gone).copied());
         if let Some((queried, known)) = self.past_use.take_answer() {
             self.state.apply_past_use(&queried, &known);
         }
         self.state
-            .set_process_facts(self.processes.absent_pids(), &found);
+            .set_process_facts(self.processes.absent_pids(), &file_holders);
         let (mut snapshot, gone_events) =
             self.state.assemble(&latest, &processes, &self.users, now);
-        self.past_use.query(self.state.unqueried());
+        self.past_use.query(self.state.unqueried_rows());
         self.poll_number += 1;
         snapshot.polls = self.poll_number;
         snapshot.host.clone_from(&self.last_snapshot.host);
@@ -175,22 +175,22 @@ impl SnapshotBuilder {
         self.recently_ended
             .update(&self.last_snapshot, &snapshot, now);
         let at = Instant::now();
-        let wants_search = self.state.needs_fd_scan(&snapshot, at);
-        if self.scan_trigger.is_due(&snapshot, at) || wants_search {
+        let needs_scan = self.state.needs_fd_scan(&snapshot, at);
+        if self.scan_trigger.is_due(&snapshot, at) || needs_scan {
             self.fd_scan.request_scan();
         }
         // When there are too many faults, the last are dropped; the daemon's own come first.
-        let names = self.users.fault().map(|fault| fault.found_in("names"));
-        let own = others.into_iter().chain(names);
+        let names = self.users.fault().map(|fault| fault.with_part("names"));
+        let own = faults.into_iter().chain(names);
         let own = own.chain(self.processes.faults());
         let search = self.fd_scan.fault();
-        let own = own.chain(search.map(|fault| fault.found_in("processes")));
-        let short_lived = faults::describe_short_lived(&latest, &found, &self.users);
+        let own = own.chain(search.map(|fault| fault.with_part("processes")));
+        let short_lived = faults::describe_short_lived(&latest, &file_holders, &self.users);
         let devices = snapshot.devices.iter();
         let own = own.chain(devices.filter_map(|device| {
             let what = short_lived.get(&device.id)?.clone();
             let part = format!("GPU {}", device.index);
-            Some(FoundFault::new(part, FaultCode::ShortLivedHolders, what))
+            Some(PartFault::new(part, FaultCode::ShortLivedHolders, what))
         }));
         let gone = self.state.faults();
         let faults = own
@@ -208,7 +208,7 @@ impl SnapshotBuilder {
         let context = HolderContext {
             readings: &readings,
             snapshot: &snapshot,
-            found: &found,
+            file_holders: &file_holders,
             short_lived: &short_lived,
             processes: &processes,
             users: &self.users,
@@ -286,10 +286,10 @@ impl SnapshotBuilder {
     fn identify_processes(
         &mut self,
         latest: &[(&'static str, LatestReadings)],
-        found: &FileHolders,
+        file_holders: &FileHolders,
         now: Timestamp,
     ) -> ProcessesByPid {
-        let holding = found.processes.keys().map(|key| key.pid);
+        let holding = file_holders.processes.keys().map(|key| key.pid);
         let pids: BTreeSet<u32> = assemble::listed_pids(latest).chain(holding).into_set();
         let mut processes: ProcessesByPid = self.processes.identify(&pids, now, &self.users);
         let deadline = Instant::now() + SETTLE_TIMEOUT;

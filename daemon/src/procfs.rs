@@ -13,11 +13,11 @@ use std::path::Path;
 /// Linux writes about 1.5 KiB to `/proc/PID/status`.
 const MAX_STATUS_BYTES: u64 = 16 << 10;
 
-/// Reads up to `most` bytes of a file.
-pub(crate) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// Reads up to `max_bytes` bytes of a file.
+pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     // The kernel writes most of its files in one piece, if there is room.
     let mut bytes = Vec::with_capacity(1024);
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    File::open(path)?.take(max_bytes).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -180,7 +180,7 @@ impl ResetService {
         why: String,
     ) {
         let asked = request.to_string();
-        let act = Action {
+        let action = Action {
             kind: ActionKind::Reset,
             uid: caller.uid,
             request: asked,
@@ -189,7 +189,7 @@ impl ResetService {
         let (store, by) = (self.environment.store.clone(), caller.limit_group);
         // A store that panicked has logged it.
         let _ = self
-            .run_blocking(move || store.record_refusal(act, by, why))
+            .run_blocking(move || store.record_refusal(action, by, why))
             .await;
     }
 

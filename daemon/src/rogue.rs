@@ -44,7 +44,7 @@ pub(crate) struct RogueStatus {
     pub(crate) suspicions: Arc<RogueSuspicions>,
     /// The number of processes beyond the limit.
     pub(crate) overflow: u32,
-    /// What prevents the evidence from being read.
+    /// Why the evidence cannot be read.
     pub(crate) fault: Option<String>,
 }
 

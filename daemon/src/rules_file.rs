@@ -162,9 +162,9 @@ impl<K: RulesKind> RuleStore<K> {
             Some(_) => EditExtent::Everything,
             None => EditExtent::Part,
         };
-        let unread = unloaded_changes_warning(&name, (&in_force.text, text, &new), says);
+        let unloaded = unloaded_changes_warning(&name, (&in_force.text, text, &new), says);
         // A hand edit that was not loaded is not in force.
-        let held = match unread {
+        let held = match unloaded {
             Some(_) => format!("{name} (in force)"),
             None => name.clone(),
         };
@@ -172,18 +172,18 @@ impl<K: RulesKind> RuleStore<K> {
             before,
             after: text_revision(&new),
             difference: unified_diff((&held, &in_force.text), (&name, &new)),
-            warnings: unread
+            warnings: unloaded
                 .into_iter()
                 .chain(lint_warnings(&in_force.rules, &rules.rules))
                 .collect(),
         };
         let is_written = written.as_deref() == Some(&new);
-        let said = rules.rules.clone();
+        let reply = rules.rules.clone();
         let is_in_force = in_force.revision == rules.revision && in_force.mistakes.is_empty();
         if is_dry_run || (is_written && is_in_force) {
             return Ok(EditResult {
                 report,
-                rules: said,
+                rules: reply,
             });
         }
         if !is_written {
@@ -193,7 +193,7 @@ impl<K: RulesKind> RuleStore<K> {
         self.put_in_force(rules);
         Ok(EditResult {
             report,
-            rules: said,
+            rules: reply,
         })
     }
 
@@ -211,14 +211,14 @@ impl<K: RulesKind> RuleStore<K> {
             "after": report.after.0,
             "difference": report.difference,
         });
-        let act = Action {
+        let action = Action {
             kind: ActionKind::EditRules,
             uid,
             request: format!("{}{asked}", K::KIND.record_prefix()),
             plan: plan.to_string(),
         };
         let unavailable = |why: String| Refusal::Unavailable(why);
-        let open = self.store.record_intent(act).map_err(|why| {
+        let open = self.store.record_intent(action).map_err(|why| {
             unavailable(format!(
                 "the edit cannot be recorded, so it is not made: {why}"
             ))
@@ -289,18 +289,18 @@ impl<K: RulesKind> RuleStore<K> {
         for mistake in &mistakes {
             event!(RulesRefused, file, mistake = mistake.to_string());
         }
-        self.in_force.send_modify(|it| {
-            it.mistakes = mistakes;
-            it.mistaken_revision = mistaken;
+        self.in_force.send_modify(|rules| {
+            rules.mistakes = mistakes;
+            rules.mistaken_revision = mistaken;
         });
     }
 
     fn record(&self) {
-        let it = self.in_force.borrow();
+        let rules = self.in_force.borrow();
         self.store.record(RecordedEvent::Rules {
             rule_set: K::KIND,
-            revision: it.revision.as_ref().map(|it| it.0.clone()),
-            text: it.text.to_string(),
+            revision: rules.revision.as_ref().map(|rules| rules.0.clone()),
+            text: rules.text.to_string(),
         });
     }
 

@@ -139,9 +139,9 @@ impl Sensor {
     }
 
     fn start(mut program: Command) -> io::Result<Self> {
-        let (ours, child_end) = UnixStream::pair()?;
+        let (daemon_end, child_end) = UnixStream::pair()?;
         // It is read only after the end: output beyond its capacity is lost, and blocks no process.
-        let (complaints, complains) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (stderr_reader, stderr_writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let child = program
             // The sensor must not notify systemd in the daemon's name.
             .env_remove("NOTIFY_SOCKET")
@@ -149,15 +149,15 @@ impl Sensor {
             .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(OwnedFd::from(child_end)))
             .stdout(Stdio::null())
-            .stderr(Stdio::from(complains))
+            .stderr(Stdio::from(stderr_writer))
             // Processes started by the library stay in this group, and end with it.
             .process_group(0)
             .spawn()?;
         tracing::debug!(pid = child.id(), "sensor started");
         Ok(Self {
             child,
-            socket: ours,
-            stderr: File::from(complaints),
+            socket: daemon_end,
+            stderr: File::from(stderr_reader),
             last_stderr_line: None,
             answered: false,
             failed_at: None,
@@ -283,8 +283,8 @@ impl Sensor {
             if device != at.0 {
                 at = (device, now);
             }
-            let stays = device.is_some() && now.duration_since(at.1) >= limits.device;
-            if stays || now.duration_since(start) >= limits.poll {
+            let is_stuck = device.is_some() && now.duration_since(at.1) >= limits.device;
+            if is_stuck || now.duration_since(start) >= limits.poll {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
-/// What every session uses.
+/// The parts of the daemon that every session uses.
 #[derive(Clone)]
 pub(crate) struct ServerContext {
     pub(crate) state: state::SnapshotReader,

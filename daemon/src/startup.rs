@@ -181,7 +181,7 @@ impl RunningDaemon {
         .map_err(&thread)?;
         let history = PastUseQuery::new(store.clone(), boot.clone(), remembered);
         let (rogue, connections) = start_rogue_watch(config, &store, boot).map_err(&thread)?;
-        let others = PollingParts {
+        let parts = PollingParts {
             host: host_name(),
             users: users.clone(),
             connections,
@@ -191,7 +191,7 @@ impl RunningDaemon {
             rogue: rogue.clone(),
             clock: Arc::clone(&clock),
         };
-        let polling = polling::start(config, others).map_err(&thread)?;
+        let polling = polling::start(config, parts).map_err(&thread)?;
         let (settings, settings_read) = watch::channel(Arc::clone(config));
         let started_at = clock.now();
         let will_not_act = config

@@ -306,8 +306,8 @@ impl Store {
     ///
     /// # Errors
     /// The reason why the action is not recorded. The caller then logs the outcome.
-    pub(crate) fn record_intent(&self, act: Action) -> Result<OpenAction, String> {
-        self.record_intent_about(act, EventSubject::default())
+    pub(crate) fn record_intent(&self, action: Action) -> Result<OpenAction, String> {
+        self.record_intent_about(action, EventSubject::default())
     }
 
     /// Like [`Store::record_intent`]; the log entry also names the subject of the action.
@@ -316,27 +316,32 @@ impl Store {
     /// As [`Store::record_intent`].
     pub(crate) fn record_intent_about(
         &self,
-        act: Action,
+        action: Action,
         subject: EventSubject,
     ) -> Result<OpenAction, String> {
-        self.record_intent_at(SystemTime::now().into(), act, subject)
+        self.record_intent_at(SystemTime::now().into(), action, subject)
     }
 
     /// Like [`Store::record_intent_about`], for an action that was requested at `at`.
     fn record_intent_at(
         &self,
         at: Timestamp,
-        act: Action,
+        action: Action,
         subject: EventSubject,
     ) -> Result<OpenAction, String> {
-        let recorded = self.send_intent(act.clone(), at, INTENT_TIMEOUT);
-        let (kind, action, caller_uid) = (act.kind, act.kind.name(), act.uid);
-        let (request, plan, [pid, uid, gpu_uuid]) = (act.request, act.plan, subject.fields());
+        let recorded = self.send_intent(action.clone(), at, INTENT_TIMEOUT);
+        let Action {
+            kind,
+            uid: caller_uid,
+            request,
+            plan,
+        } = action;
+        let (action, [pid, uid, gpu_uuid]) = (kind.name(), subject.fields());
         match &recorded {
-            Ok(ActionId(act)) => {
+            Ok(ActionId(id)) => {
                 event!(
                     ActionStarted,
-                    action_id = act,
+                    action_id = id,
                     action,
                     caller_uid,
                     request,
@@ -365,18 +370,18 @@ impl Store {
 
     fn send_intent(
         &self,
-        act: Action,
+        action: Action,
         at: Timestamp,
         timeout: Duration,
     ) -> Result<ActionId, String> {
-        let act = Action {
-            request: truncate::text(act.request, truncate::MAX_TEXT_BYTES),
-            plan: truncate::json(act.plan, truncate::MAX_JSON_BYTES),
-            ..act
+        let action = Action {
+            request: truncate::text(action.request, truncate::MAX_TEXT_BYTES),
+            plan: truncate::json(action.plan, truncate::MAX_JSON_BYTES),
+            ..action
         };
         let (answer, answered) = sync_channel(0);
         let intent = ActionIntent {
-            act,
+            action,
             at,
             deadline: Instant::now() + timeout,
             answer,
@@ -389,7 +394,7 @@ impl Store {
     }
 
     /// See [`OpenAction::settle`]. The first end of an action counts.
-    fn settle(&self, act: ActionId, result: &'static str, outcome: String) {
+    fn settle(&self, id: ActionId, result: &'static str, outcome: String) {
         let end = ActionEnd {
             at: SystemTime::now().into(),
             result,
@@ -397,25 +402,25 @@ impl Store {
             outcome: Some(truncate::json(outcome, truncate::MAX_JSON_BYTES)),
             why: None,
         };
-        self.queue_end(act, end);
+        self.queue_end(id, end);
     }
 
-    fn queue_end(&self, act: ActionId, end: ActionEnd) {
-        queue::lock(&self.queue).push_end(act, end);
+    fn queue_end(&self, id: ActionId, end: ActionEnd) {
+        queue::lock(&self.queue).push_end(id, end);
         if let Err(why) = self.wake() {
-            let ActionId(act) = act;
-            event!(NotRecorded, action_id = act, why; "the end of an action is not recorded");
+            let ActionId(id) = id;
+            event!(NotRecorded, action_id = id, why; "the end of an action is not recorded");
         }
     }
 
     /// Records and logs an action that was refused, with the reason. Never waits. Repeats are
     /// recorded once a minute with their number; of very many different refusals only the number is
     /// recorded.
-    pub(crate) fn record_refusal(&self, act: Action, by: LimitGroup, why: String) {
+    pub(crate) fn record_refusal(&self, action: Action, group: LimitGroup, why: String) {
         let (at, now) = (SystemTime::now().into(), Instant::now());
         let is_first = {
             let mut inbox = queue::lock(&self.queue);
-            inbox.refusals.add(act, by, why, at, now)
+            inbox.refusals.add(action, group, why, at, now)
         };
         if is_first && let Err(why) = self.wake() {
             event!(NotRecorded, why; "a refusal is not recorded");

@@ -51,18 +51,18 @@ pub struct PersonEvidence {
 }
 
 impl LimitGroup {
-    /// Returns the limit group of a caller. `behind` is `None` where the caller's
+    /// Returns the limit group of a caller. `evidence` is `None` where the caller's
     /// process no longer exists.
     #[must_use]
-    pub fn for_caller(uid: u32, contained: bool, behind: Option<PersonEvidence>) -> Self {
-        let Some(behind) = behind else {
+    pub fn for_caller(uid: u32, contained: bool, evidence: Option<PersonEvidence>) -> Self {
+        let Some(evidence) = evidence else {
             return Self::Unknown;
         };
         // Root starts jobs of other users in its own slice.
-        let slice = behind.slice.filter(|user| *user != 0);
+        let slice = evidence.slice.filter(|user| *user != 0);
         match slice
-            .or(behind.subordinate_owner)
-            .or(behind.namespace_owner)
+            .or(evidence.subordinate_owner)
+            .or(evidence.namespace_owner)
         {
             Some(person) => Self::Person(person),
             None if uid == 0 && contained => Self::ContainedRoot,
@@ -375,7 +375,7 @@ mod tests {
             ..alone
         };
         use LimitGroup::{ContainedRoot, Person, Unknown};
-        for (uid, contained, behind, expected) in [
+        for (uid, contained, evidence, expected) in [
             (1000, false, Some(alone), Person(1000)),
             (100_002, true, Some(slice(1000)), Person(1000)),
             (100_002, false, Some(superior), Person(1001)),
@@ -386,8 +386,8 @@ mod tests {
             (1000, false, Some(of_roots), Person(1000)),
             (100_002, true, None, Unknown),
         ] {
-            let found = LimitGroup::for_caller(uid, contained, behind);
-            assert_eq!(found, expected, "{uid} {behind:?}");
+            let found = LimitGroup::for_caller(uid, contained, evidence);
+            assert_eq!(found, expected, "{uid} {evidence:?}");
         }
     }
 
@@ -401,8 +401,8 @@ mod tests {
             namespace_owner: Option<u32>,
             is_found: bool,
         ) {
-            let behind = PersonEvidence { slice, subordinate_owner, namespace_owner };
-            let group = LimitGroup::for_caller(uid, contained, is_found.then_some(behind));
+            let evidence = PersonEvidence { slice, subordinate_owner, namespace_owner };
+            let group = LimitGroup::for_caller(uid, contained, is_found.then_some(evidence));
             prop_assert_ne!(group, LimitGroup::Guard);
         }
     }

@@ -127,7 +127,7 @@ impl Alert {
 
     /// Description of the fault. The text stays the same while the alert is active.
     #[must_use]
-    pub fn what(&self) -> String {
+    pub fn description(&self) -> String {
         let limit = self.limit;
         match self.quantity {
             Quantity::Temperature => format!("temperature at or above {limit} °C"),
@@ -163,11 +163,11 @@ impl AlertState {
         limits: &BTreeMap<Quantity, i64>,
         snapshot: &Snapshot,
     ) -> Vec<AlertChange> {
-        let here = snapshot.devices.iter().filter(|it| !it.is_gone());
-        let here: BTreeSet<&DeviceId> = here.map(|it| &it.id).into_set();
+        let present = snapshot.devices.iter().filter(|it| !it.is_gone());
+        let present: BTreeSet<&DeviceId> = present.map(|it| &it.id).into_set();
         let mut changes = Vec::new();
         self.0.retain(|(device, quantity), watch| {
-            let step = if !here.contains(device) {
+            let step = if !present.contains(device) {
                 AlertTransition::DeviceGone
             } else if limits.get(quantity) != Some(&watch.limit) {
                 AlertTransition::ThresholdChanged
@@ -233,15 +233,15 @@ pub fn alert_values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertVa
     });
     let values = all.map(|(alert, value)| AlertValue {
         part: alert.part(),
-        what: alert.what(),
+        what: alert.description(),
         limit: alert.limit,
         value,
         unit: alert.quantity.unit().to_owned(),
     });
     let faults = &snapshot.faults;
-    let is_alert = |it: &AlertValue| {
+    let is_alert = |value: &AlertValue| {
         let mut faults = faults.iter();
-        faults.any(|fault| (&fault.part, &fault.what) == (&it.part, &it.what))
+        faults.any(|fault| (&fault.part, &fault.what) == (&value.part, &value.what))
     };
     values.filter(is_alert).collect()
 }
@@ -330,10 +330,10 @@ fn measure(device: &Device, quantity: Quantity) -> Option<RoundedValue> {
 fn percent_used(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Option<RoundedValue> {
     let (used, total) = (used.known()?, total.known()?);
     let (hundredfold, total) = (u128::from(used.0) * 100, u128::from(total.0));
-    let whole = |percent: u128| i64::try_from(percent).unwrap_or(i64::MAX);
+    let to_i64 = |percent: u128| i64::try_from(percent).unwrap_or(i64::MAX);
     Some(RoundedValue {
-        rounded_down: whole(hundredfold.checked_div(total)?),
-        rounded_up: whole(hundredfold.div_ceil(total)),
+        rounded_down: to_i64(hundredfold.checked_div(total)?),
+        rounded_up: to_i64(hundredfold.div_ceil(total)),
     })
 }
 

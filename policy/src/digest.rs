@@ -19,11 +19,11 @@ pub fn digest_text(text: &str) -> Digest {
 /// Digests the concatenation of these parts.
 #[must_use]
 pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Digest {
-    let mut whole = Sha256::new();
+    let mut hasher = Sha256::new();
     for part in parts {
-        whole.update(part);
+        hasher.update(part);
     }
-    let bytes = whole.finalize();
+    let bytes = hasher.finalize();
     let half = bytes.iter().take(16);
     Digest(half.fold(0, |digest, byte| (digest << 8) | u128::from(*byte)))
 }

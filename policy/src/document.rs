@@ -115,8 +115,8 @@ pub(crate) fn remove_key(table: &mut dyn TableLike, name: &str) -> bool {
 /// The part of the comment above an item that an empty line separates from it.
 pub(crate) fn detached_comment(decor: &Decor) -> Option<String> {
     let above = decor.prefix().and_then(RawString::as_str)?;
-    let (loose, _) = above.rsplit_once("\n\n")?;
-    loose.contains('#').then(|| format!("{loose}\n"))
+    let (comment, _) = above.rsplit_once("\n\n")?;
+    comment.contains('#').then(|| format!("{comment}\n"))
 }
 
 /// Inserts `above` before the existing prefix.
@@ -135,17 +135,17 @@ pub(crate) fn prepend_comment(decor: &mut Decor, above: &str) {
 /// likely one.
 pub(crate) fn parse_typed(typed: &str, is_right: impl Fn(&Value) -> bool) -> Value {
     let typed = typed.trim();
-    let ways = possible_forms(typed);
-    let right = ways.iter().find(|way| is_right(way)).cloned();
+    let forms = possible_forms(typed);
+    let right = forms.iter().find(|way| is_right(way)).cloned();
     let is_list = typed.contains(',');
     right
-        .or_else(|| if is_list { ways.last() } else { ways.first() }.cloned())
+        .or_else(|| if is_list { forms.last() } else { forms.first() }.cloned())
         .unwrap_or_else(|| typed.into())
 }
 
 /// The possible forms of the typed text.
 fn possible_forms(typed: &str) -> Vec<Value> {
-    let as_it_is = typed.parse::<Value>().ok().filter(is_not_datetime);
+    let plain = typed.parse::<Value>().ok().filter(is_not_datetime);
     let items = || typed.split(',').map(str::trim);
     let number = |item: &str| item.parse::<u32>().ok().map(i64::from);
     let numbers: Array = items()
@@ -153,8 +153,8 @@ fn possible_forms(typed: &str) -> Vec<Value> {
         .collect();
     let texts: Array = items().collect();
     let text = Some(Value::from(typed));
-    let ways = [as_it_is, text, Some(numbers.into()), Some(texts.into())];
-    ways.into_iter().flatten().map(without_decor).collect()
+    let forms = [plain, text, Some(numbers.into()), Some(texts.into())];
+    forms.into_iter().flatten().map(without_decor).collect()
 }
 
 /// A time of day is written as a string: TOML 1.0 has no times without seconds.

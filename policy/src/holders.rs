@@ -31,11 +31,13 @@ pub fn find_causes(device: &DeviceHolders, now: Timestamp) -> Vec<HolderFinding>
     let mut found = device_evidence
         .remainder
         .map_or_else(Vec::new, |remainder| {
-            let torn = cause::tearing_down(&device_evidence, remainder);
-            let before = torn.as_ref().map_or(Bytes(0), |(_, before)| *before);
+            let tearing_down = cause::tearing_down(&device_evidence, remainder);
+            let before = tearing_down
+                .as_ref()
+                .map_or(Bytes(0), |(_, before)| *before);
             let causes = [
                 cause::orphans(&device_evidence),
-                torn.map(|(finding, _)| finding),
+                tearing_down.map(|(finding, _)| finding),
                 cause::uninterruptible(&device_evidence),
                 cause::zombie(&device_evidence),
                 cause::other_namespace(&device_evidence),

@@ -104,7 +104,7 @@ pub struct KillContext<'a> {
     pub holders: &'a [DeviceHolders],
     /// Every process.
     pub processes: &'a ProcessTable,
-    /// What protects processes.
+    /// The protection of processes.
     pub protection: &'a Protection,
 }
 

@@ -48,9 +48,9 @@ impl Sharing {
     /// For a process that has both clients.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
-        let most = self.max_shared.zip(other.max_shared);
+        let max = self.max_shared.zip(other.max_shared);
         Self {
-            max_shared: most.map(|(one, other)| add(one, other)),
+            max_shared: max.map(|(one, other)| add(one, other)),
             max_shared_per_client: self.max_shared_per_client.max(other.max_shared_per_client),
         }
     }
@@ -79,8 +79,8 @@ pub type SharedMemory = BTreeMap<(DeviceId, ProcessKey), Sharing>;
 /// Bounds for the memory that processes hold together.
 #[derive(Debug)]
 struct CombinedMemory {
-    least: Bytes,
-    most: Bytes,
+    min: Bytes,
+    max: Bytes,
 }
 
 impl CombinedMemory {
@@ -89,20 +89,20 @@ impl CombinedMemory {
     fn calculate<'a>(
         processes: impl IntoIterator<Item = (&'a Reading<Bytes>, Sharing)>,
     ) -> Result<Self, &'a Reading<Bytes>> {
-        let (mut most, mut alone, mut shared) = (Bytes(0), Bytes(0), Bytes(0));
+        let (mut max, mut alone, mut shared) = (Bytes(0), Bytes(0), Bytes(0));
         for (memory, sharing) in processes {
             let Reading::Value(held) = memory else {
                 return Err(memory);
             };
-            most = add(most, *held);
+            max = add(max, *held);
             // Where the driver does not report sharing, no memory is known to be
             // exclusive.
             alone = add(alone, subtract(*held, sharing.max_shared.unwrap_or(*held)));
             shared = shared.max(sharing.max_shared_per_client.min(*held));
         }
         Ok(Self {
-            least: add(alone, shared),
-            most,
+            min: add(alone, shared),
+            max,
         })
     }
 }
@@ -137,10 +137,10 @@ pub fn unattributed_memory<'a>(
     let Ok(explained) = CombinedMemory::calculate(processes) else {
         return Reading::Failed("the memory of a process is not known".into());
     };
-    let least = subtract(*used, explained.most);
-    if least >= noise_threshold(*total) {
-        Reading::Value(least)
-    } else if subtract(*used, explained.least) < noise_threshold(*total) {
+    let min = subtract(*used, explained.max);
+    if min >= noise_threshold(*total) {
+        Reading::Value(min)
+    } else if subtract(*used, explained.min) < noise_threshold(*total) {
         Reading::Value(Bytes(0))
     } else {
         Reading::Failed("the memory shared by processes is not known".into())
@@ -158,7 +158,7 @@ pub fn combined_memory<'a>(
         (memory, if is_reported { sharing } else { Sharing::NONE })
     });
     match CombinedMemory::calculate(believed) {
-        Ok(together) => Reading::Value(together.least),
+        Ok(together) => Reading::Value(together.min),
         Err(unknown) => unknown.as_unknown(),
     }
 }

@@ -27,7 +27,7 @@ pub struct ListeningPort {
     pub has_notebook_server: bool,
     /// Number of connections by others that are open or were open within the last
     /// minute.
-    pub others: u32,
+    pub other_connections: u32,
     /// Number of connections by processes that may or may not be part of the job.
     pub unresolved: u32,
     /// Number of connections that an unknown process closed within the last minute.
@@ -61,7 +61,7 @@ impl ListeningPort {
     }
 
     fn clients(&self) -> u32 {
-        let open = self.others.saturating_add(self.unresolved);
+        let open = self.other_connections.saturating_add(self.unresolved);
         open.saturating_add(self.closed)
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         has_own_clients: false,
         had_other_clients: false,
         has_notebook_server: false,
-        others: 0,
+        other_connections: 0,
         unresolved: 0,
         closed: 0,
     };
@@ -134,7 +134,7 @@ mod tests {
             has_own_clients: true,
             ..PORT
         };
-        let others = ListeningPort {
+        let other_connections = ListeningPort {
             had_other_clients: true,
             ..own
         };
@@ -144,11 +144,11 @@ mod tests {
             (&[], private.clone()),
             (&[PORT], service(0)),
             (&[own], private),
-            (&[others], service(0)),
+            (&[other_connections], service(0)),
             (
                 &[ListeningPort {
-                    others: 2,
-                    ..others
+                    other_connections: 2,
+                    ..other_connections
                 }],
                 service(2),
             ),
@@ -209,7 +209,7 @@ mod tests {
             ..PORT
         };
         let browser = ListeningPort {
-            others: 1,
+            other_connections: 1,
             had_other_clients: true,
             ..server
         };
@@ -221,7 +221,7 @@ mod tests {
         let tunnel = ListeningPort {
             port: 7860,
             had_other_clients: true,
-            others: 1,
+            other_connections: 1,
             ..PORT
         };
         let notebook = |clients| (Some(Notebook(vec![8888])), Some(clients));

@@ -118,15 +118,15 @@ pub fn plan_device(
     now: Timestamp,
 ) -> ResetTarget {
     let peers = peers(device, context);
-    let (blockers, fate) = match unsupported::unsupported_reason(device) {
+    let (blockers, action) = match unsupported::unsupported_reason(device) {
         Some(why) => (Vec::new(), PlannedReset::Unsupported(why)),
         None => {
             let blockers = blockers::blockers(device, &peers, request, context, now);
-            let fate = match unsupported::helper_refusal(device, context) {
+            let action = match unsupported::helper_refusal(device, context) {
                 Some(why) => PlannedReset::Unsupported(why),
-                None => planned_fate(&blockers, request),
+                None => planned_action(&blockers, request),
             };
-            (blockers, fate)
+            (blockers, action)
         }
     };
     ResetTarget {
@@ -135,23 +135,23 @@ pub fn plan_device(
         name: device.name.clone(),
         vendor: device.vendor,
         pci: device.pci.clone(),
-        notes: match fate {
+        notes: match action {
             PlannedReset::Unsupported(_) => Vec::new(),
             PlannedReset::Reset | PlannedReset::Blocked => notes(device, context),
         },
         blockers,
         peers: peers.iter().map(|peer| peer.index).collect(),
-        action: fate,
+        action,
     }
 }
 
-fn planned_fate(blockers: &[Blocker], request: &ResetRequest) -> PlannedReset {
-    let stands = |blocker: &Blocker| match blocker.remedy {
+fn planned_action(blockers: &[Blocker], request: &ResetRequest) -> PlannedReset {
+    let remains = |blocker: &Blocker| match blocker.remedy {
         Unblocker::Daemon => false,
         Unblocker::Force => !request.force,
         Unblocker::Person => true,
     };
-    if blockers.iter().any(stands) {
+    if blockers.iter().any(remains) {
         PlannedReset::Blocked
     } else {
         PlannedReset::Reset

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 /// more, and so on. Within a share the order stays. Any prefix of the result is shared
 /// evenly.
 #[must_use]
-pub fn interleave<S: Ord, T>(things: impl IntoIterator<Item = (S, T)>) -> Vec<T> {
+pub fn interleave<S: Ord, T>(items: impl IntoIterator<Item = (S, T)>) -> Vec<T> {
     let mut counts: BTreeMap<S, usize> = BTreeMap::new();
-    let with_turn = |(share, thing)| {
+    let with_turn = |(share, item)| {
         let count = counts.entry(share).or_default();
         let turn = *count;
         *count += 1;
-        (turn, thing)
+        (turn, item)
     };
-    let mut things: Vec<(usize, T)> = things.into_iter().map(with_turn).collect();
+    let mut items: Vec<(usize, T)> = items.into_iter().map(with_turn).collect();
     // The sort is stable: in each turn the shares keep their order.
-    things.sort_indirect_by_key(|(turn, _)| *turn);
-    things.into_iter().map(|(_, thing)| thing).collect()
+    items.sort_indirect_by_key(|(turn, _)| *turn);
+    items.into_iter().map(|(_, item)| item).collect()
 }
 
 #[cfg(test)]
@@ -28,8 +28,8 @@ mod tests {
 
     #[test]
     fn shares_alternate() {
-        let things = [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5), ("b", 6)];
-        assert_eq!(interleave(things), [1, 3, 5, 2, 6, 4]);
+        let items = [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5), ("b", 6)];
+        assert_eq!(interleave(items), [1, 3, 5, 2, 6, 4]);
         let many = (0..1_000).map(|n| ("a", n)).chain([("b", 1_000)]);
         assert_eq!(interleave(many)[..3], [0, 1_000, 1]);
         assert_eq!(interleave::<(), ()>([]), []);

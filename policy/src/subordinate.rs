@@ -51,10 +51,10 @@ impl SubordinateMap {
     /// people belongs to none of them, and neither does a range that root keeps for
     /// containers of others.
     #[must_use]
-    pub fn new(given: impl IntoIterator<Item = (u32, (u32, u32))>) -> Self {
+    pub fn new(ranges: impl IntoIterator<Item = (u32, (u32, u32))>) -> Self {
         // The ids where ranges start and end, with the people to add or remove there.
         let mut changes: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
-        for (person, (first, last)) in given {
+        for (person, (first, last)) in ranges {
             changes.entry(first).or_default().push((person, true));
             let after = last.saturating_add(1);
             changes.entry(after).or_default().push((person, false));
@@ -128,16 +128,16 @@ mod tests {
     proptest! {
         #[test]
         fn id_belongs_to_its_only_person(
-            given in prop::collection::vec((0u32..4, 1u32..40, 0u32..20), 0..8),
+            ranges in prop::collection::vec((0u32..4, 1u32..40, 0u32..20), 0..8),
         ) {
-            let given: Vec<_> = given
+            let ranges: Vec<_> = ranges
                 .into_iter()
                 .map(|(person, first, more)| (person, (first, first + more)))
                 .collect();
-            let found = SubordinateMap::new(given.iter().copied());
+            let found = SubordinateMap::new(ranges.iter().copied());
             for uid in 0..70 {
                 let has_it = |(_, (first, last)): &&(u32, (u32, u32))| (*first..=*last).contains(&uid);
-                let mut people: Vec<u32> = given.iter().filter(has_it).map(|it| it.0).collect();
+                let mut people: Vec<u32> = ranges.iter().filter(has_it).map(|it| it.0).collect();
                 people.sort_unstable();
                 people.dedup();
                 let expected = match people[..] {

@@ -149,7 +149,7 @@ pub struct StoreContents {
     pub until: Option<Timestamp>,
 }
 
-/// What a pruning deleted, or would delete. Recorded actions are never deleted.
+/// The samples that a pruning deleted, or would delete. Recorded actions are never deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneReport {
     /// The rows older than the requested time.

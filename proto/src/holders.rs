@@ -158,11 +158,11 @@ pub struct HolderFinding {
     pub pids: Vec<u32>,
     /// The observations that show the cause, one sentence each.
     pub evidence: Vec<String>,
-    /// What frees the memory or the device, as a command if there is one.
+    /// The remedy that frees the memory or the device, as a command if there is one.
     pub remedy: Option<Remedy>,
 }
 
-/// What frees a device.
+/// The remedy that frees a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
     /// End these processes: orphans only.
@@ -371,7 +371,7 @@ pub struct Explanation {
     pub at: Timestamp,
     /// The pid of the process.
     pub pid: u32,
-    /// What the drivers list of it, one entry for each device or instance.
+    /// Its entries in the lists of the drivers, one entry for each device or instance.
     pub uses: Vec<(DeviceLabel, GpuProcess)>,
     /// The devices that it has open, or that list it.
     pub holds: Vec<(DeviceLabel, Holder, Role)>,
@@ -401,7 +401,7 @@ pub struct EndPermission {
     /// In words: `bob`, `group gpukill-operators`, `root`.
     pub people: Vec<String>,
     /// Whether the caller is one of them.
-    pub you: bool,
+    pub includes_caller: bool,
     /// Why the daemon ends it for none of them.
-    pub never: Option<String>,
+    pub never_reason: Option<String>,
 }

@@ -69,7 +69,7 @@ use serde::Serialize;
 /// The version of the JSON shape. It grows when a field changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// What `gpukillctl list -o json` prints.
+/// The document that `gpukillctl list -o json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ListDocument {
     /// [`SCHEMA`].

@@ -70,8 +70,8 @@ impl fmt::Display for KillSelector {
                 parts.push(format!("--{name} {value:?}"));
             }
         }
-        if let Some(least) = self.min_memory {
-            parts.push(format!("--min-memory {}B", least.0));
+        if let Some(min_memory) = self.min_memory {
+            parts.push(format!("--min-memory {}B", min_memory.0));
         }
         if !self.vendors.is_empty() {
             let names: Vec<&str> = self.vendors.iter().map(|it| it.name()).collect();
@@ -189,7 +189,7 @@ pub struct KillPlan {
     /// unknown for them. Nothing is done to them.
     pub undetermined: u32,
     /// The jobs of which the plan ends only a part.
-    pub rest: Vec<RemainingJob>,
+    pub remaining_jobs: Vec<RemainingJob>,
 }
 
 /// One process of a plan.
@@ -275,7 +275,7 @@ pub struct RemainingJob {
     /// The job.
     pub job: Job,
     /// The number of its processes that the plan does not end.
-    pub others: u32,
+    pub remaining_processes: u32,
 }
 
 /// The part of a plan that fits one frame.
@@ -350,7 +350,7 @@ pub struct ProcessOutcome {
     pub outcome: Outcome,
 }
 
-/// What happened to one process. Only the code that sent the signals reports it.
+/// The outcome for one process. Only the code that sent the signals reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It ended after this signal, this many milliseconds after the first signal.

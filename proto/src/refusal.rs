@@ -9,7 +9,7 @@ pub enum Refusal {
     /// The caller lacks a right.
     #[error("cannot {asked}")]
     Denied {
-        /// What the caller requested, to follow "cannot".
+        /// The request of the caller, to follow "cannot".
         asked: String,
         /// The people who may do it. The text follows "ask".
         ask: String,
@@ -38,7 +38,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the caller can do next, if anything.
+    /// The next step for the caller, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -147,7 +147,7 @@ pub struct ResetOutcome {
     pub ended: Option<KillReport>,
     /// The result.
     pub result: ResetResult,
-    /// What was not restored to its previous state.
+    /// The state that was not restored.
     pub note: Option<String>,
 }
 

@@ -202,11 +202,11 @@ impl Verdict {
     /// The evidence that is missing before a rule may act; `None` if a rule may act.
     #[must_use]
     pub fn missing_evidence(&self) -> Option<MissingEvidence> {
-        let (near, others): (Vec<&Indicator>, Vec<&Indicator>) = self
+        let (near, other_indicators): (Vec<&Indicator>, Vec<&Indicator>) = self
             .indicators
             .iter()
             .partition(|indicator| indicator.family == IndicatorFamily::A);
-        let weighty: Vec<&&Indicator> = others
+        let weighty: Vec<&&Indicator> = other_indicators
             .iter()
             .filter(|it| it.weight >= MIN_ACTIONABLE_WEIGHT)
             .collect();
@@ -214,7 +214,7 @@ impl Verdict {
         let mut proven = weighty.iter();
         match () {
             () if near.is_empty() => Some(MissingEvidence::NearProof),
-            () if others.is_empty() => Some(MissingEvidence::SecondFamily),
+            () if other_indicators.is_empty() => Some(MissingEvidence::SecondFamily),
             () if weighty.is_empty() => Some(MissingEvidence::Weight),
             () if proven.any(|indicator| !is_only_said || !indicator.is_self_chosen()) => None,
             () => Some(MissingEvidence::Independence),

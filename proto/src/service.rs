@@ -171,7 +171,7 @@ pub trait Gpukill {
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal>;
 
-    /// What rules would have done in a past period.
+    /// Applies rules to a past period.
     async fn replay_rules(request: ReplayRequest) -> Result<ReplayReport, Refusal>;
 
     /// Gives the owner of this process more time before the job is ended, for each rule that

@@ -44,7 +44,7 @@ impl<C> Key<C> {
 pub struct SettingMistake {
     /// The line in the file, from 1; `None` for the environment.
     pub line: Option<usize>,
-    /// What is wrong, with the value itself.
+    /// The mistake, with the value itself.
     pub what: String,
 }
 
@@ -142,10 +142,10 @@ fn apply_key<C>(
     line: Option<usize>,
     settings: &mut C,
 ) -> Option<SettingMistake> {
-    let found = keys
+    let key = keys
         .iter()
         .find(|key| key.section == section && key.name == name);
-    let what = match found {
+    let what = match key {
         Some(key) => match (key.set)(settings, value) {
             Ok(()) => return None,
             Err(why) => format!("{}: {why}", key.path()),
@@ -163,13 +163,13 @@ fn unknown_key_message<C>(keys: &[Key<C>], section: &str, name: &str) -> String 
     };
     let typed = crate::text::sanitize(typed.as_bytes(), 80);
     let paths: Vec<String> = keys.iter().map(Key::path).collect();
-    let near = closest_name(&typed, paths.iter().map(String::as_str))
+    let closest = closest_name(&typed, paths.iter().map(String::as_str))
         .or_else(|| closest_name(name, keys.iter().map(|key| key.name)))
-        .and_then(|near| {
+        .and_then(|closest| {
             keys.iter()
-                .find(|key| key.path() == near || key.name == near)
+                .find(|key| key.path() == closest || key.name == closest)
         });
-    match near {
+    match closest {
         Some(key) => format!("unknown key {typed}; did you mean {}?", key.path()),
         None => format!("unknown key {typed}"),
     }
@@ -286,7 +286,7 @@ pub mod value {
     /// A text that is not empty.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The mistake in the value.
     pub fn text(value: &Value) -> Result<String, String> {
         match value.as_str() {
             Some("") => Err("is empty".into()),
@@ -299,7 +299,7 @@ pub mod value {
     /// `on` and 1, `no`, `off` and 0.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The mistake in the value.
     pub fn boolean(value: &Value) -> Result<bool, String> {
         let is_any = |words: [&str; 4]| {
             let text = value.as_str();
@@ -329,26 +329,30 @@ pub mod value {
     /// A whole number within bounds.
     ///
     /// # Errors
-    /// What is wrong with the value.
-    pub fn number(value: &Value, least: u64, most: u64) -> Result<u64, String> {
+    /// The mistake in the value.
+    pub fn number(value: &Value, min: u64, max: u64) -> Result<u64, String> {
         value
             .as_integer()
             .and_then(|number| u64::try_from(number).ok())
-            .filter(|number| (least..=most).contains(number))
-            .ok_or_else(|| format!("{value} is not a whole number from {least} to {most}"))
+            .filter(|number| (min..=max).contains(number))
+            .ok_or_else(|| format!("{value} is not a whole number from {min} to {max}"))
     }
 
     /// A duration with its unit, within bounds: `"500ms"`, `"2s"`, `"1.5h"`,
     /// `"7d"`, `"2y"` (a year is 365 days).
     ///
     /// # Errors
-    /// What is wrong with the value.
-    pub fn duration(value: &Value, least: Duration, most: Duration) -> Result<Duration, String> {
+    /// The mistake in the value.
+    pub fn duration(value: &Value, min: Duration, max: Duration) -> Result<Duration, String> {
         let parsed = value.as_str().and_then(parse_duration);
-        parsed.filter(|length| (least..=most).contains(length)).ok_or_else(|| {
-            let (least, most) = (format_duration(least), format_duration(most));
-            format!("{value} is not a duration from \"{least}\" to \"{most}\", like \"2s\" or \"7d\"")
-        })
+        parsed
+            .filter(|length| (min..=max).contains(length))
+            .ok_or_else(|| {
+                let (min, max) = (format_duration(min), format_duration(max));
+                format!(
+                    "{value} is not a duration from \"{min}\" to \"{max}\", like \"2s\" or \"7d\""
+                )
+            })
     }
 
     /// Parses `2s`, `1.5h`, …; `None` if it is not a duration.

@@ -44,8 +44,8 @@ impl Bytes {
 /// The quotient `number / by` rounded to the nearest integer, half to even. `by` must be small
 /// enough that twice a remainder does not overflow.
 const fn round_quotient(number: u64, by: u64) -> u64 {
-    let (whole, rest) = (number / by, number % by);
-    let up = rest * 2 > by || (rest * 2 == by && whole % 2 == 1);
+    let (whole, remainder) = (number / by, number % by);
+    let up = remainder * 2 > by || (remainder * 2 == by && whole % 2 == 1);
     whole + up as u64
 }
 

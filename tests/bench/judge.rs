@@ -140,7 +140,7 @@ fn process_facts(pid: u32, simulated: &SimulatedProcesses) -> ProcessFacts {
 
 fn gauge(value: u64) -> Gauge {
     Gauge {
-        most: Some(value),
+        max: Some(value),
         known_ms: SAMPLE_MS,
         total: u128::from(value) * u128::from(SAMPLE_MS),
         is_failed: false,

@@ -195,13 +195,13 @@ fn case(it: CaseFile, is_seen: bool) -> Case {
 /// The memory that a process held, from its readings in bytes.
 fn held_memory(mut readings: Vec<u64>) -> HeldMemory {
     readings.sort_unstable();
-    let (least, most) = (readings[0], readings[readings.len() - 1]);
+    let (min, max) = (readings[0], readings[readings.len() - 1]);
     let mostly = readings[readings.len() / 2];
     let slack = (mostly / 50).max(64 << 20);
     let steady = readings.iter().filter(|it| it.abs_diff(mostly) <= slack);
     HeldMemory {
-        least,
-        most,
+        min,
+        max,
         steady: u16::try_from(1_000 * steady.count() / readings.len()).unwrap_or(0),
     }
 }

@@ -80,14 +80,14 @@ fn finish_records<R: crate::output::history::PagedEntry>(
     messages: Messages,
 ) -> Result<Exit, Error> {
     // A started document is finished whatever happened.
-    let rest = *outcome.as_ref().unwrap_or(&Remaining::More);
+    let remaining = *outcome.as_ref().unwrap_or(&Remaining::More);
     // Then the error states that nothing matched.
-    let if_empty = if is_narrowed && rest == Remaining::None {
+    let if_empty = if is_narrowed && remaining == Remaining::None {
         EmptyOutput::Nothing
     } else {
         EmptyOutput::Heading
     };
-    let count = records.finish(rest, if_empty)?;
+    let count = records.finish(remaining, if_empty)?;
     match outcome? {
         Remaining::More => messages.warn("there are more records: --limit 0 shows all"),
         Remaining::None if count == 0 && is_narrowed => {

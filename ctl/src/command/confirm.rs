@@ -37,15 +37,15 @@ pub(super) fn ask_yes_no(question: &str) -> bool {
     asked.is_ok() && answer.is_ok() && is_yes(&line)
 }
 
-/// Asks whether to go on, where a person can be asked. `undone` states the result otherwise:
+/// Asks whether to go on, where a person can be asked. `failure` states the result otherwise:
 /// `nothing was deleted`.
 ///
 /// # Errors
 /// The answer is no, or nobody can be asked; in both cases nothing is done.
-pub(super) fn require_agreement(question: &str, undone: &str) -> Result<(), Error> {
+pub(super) fn require_agreement(question: &str, failure: &str) -> Result<(), Error> {
     if !can_ask() {
         return Err(Error::NotDone {
-            what: format!("{undone}: there is no terminal to ask on"),
+            what: format!("{failure}: there is no terminal to ask on"),
             hint: Some("--yes does it without asking".into()),
             exit: Exit::BadUsage,
         });
@@ -54,7 +54,7 @@ pub(super) fn require_agreement(question: &str, undone: &str) -> Result<(), Erro
         return Ok(());
     }
     Err(Error::NotDone {
-        what: undone.to_owned(),
+        what: failure.to_owned(),
         hint: None,
         exit: Exit::Failed,
     })

@@ -68,7 +68,7 @@ pub(super) trait Operation {
 pub(super) struct OperationWords {
     /// The operation: `kill`.
     pub noun: &'static str,
-    /// What may or may not have happened: `ended`.
+    /// The past participle of the operation: `ended`.
     pub done: &'static str,
     /// The objects of the operation: `them`.
     pub objects: &'static str,

@@ -72,23 +72,23 @@ fn request_holders(
     timeout: RequestTimeout,
 ) -> Result<(Timestamp, Vec<HoldersReport>), Error> {
     let mut at = Timestamp::default();
-    let mut whole: Vec<HoldersReport> = Vec::new();
+    let mut reports: Vec<HoldersReport> = Vec::new();
     daemon.collect_pages("holders", Some(0), &mut |start| {
         let device = device.cloned();
         let page = call!(daemon, timeout, Holders { device, start })?;
         at = page.at;
         for report in page.devices {
-            match whole.last_mut() {
+            match reports.last_mut() {
                 Some(last) if last.device.id == report.device.id => {
                     last.device.holders.extend(report.device.holders);
                     last.roles.extend(report.roles);
                 }
-                Some(_) | None => whole.push(report),
+                Some(_) | None => reports.push(report),
             }
         }
         Ok(page.next)
     })?;
-    Ok((at, whole))
+    Ok((at, reports))
 }
 
 /// The device to ask for; `None` asks for all.
@@ -99,7 +99,7 @@ fn selected_device(gpu: Option<&str>, devices: &[Device]) -> Option<DeviceId> {
     }
 }
 
-/// Whether the device has holders or unexplained memory.
+/// Whether the device has holders or unattributed memory.
 fn has_details(report: &HoldersReport) -> bool {
     let unattributed = report.device.memory_unattributed.last_known();
     let holds = |role: &Role| *role != Role::Monitor;

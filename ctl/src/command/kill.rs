@@ -28,8 +28,8 @@ use gpukill_proto::kill::{
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
-pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let request = request::request(wanted, settings)?;
+pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let request = request::request(args, settings)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
     let (id, plan) = match request_plan(&daemon, &request, scan_timeout(settings)) {
@@ -39,13 +39,11 @@ pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Res
         planned => planned?,
     };
     let can_ask = confirm::can_ask();
-    let name = match can_ask && !wanted.yes && !wanted.dry_run {
-        true => caller_name(&daemon, settings),
-        false => None,
-    };
+    let may_ask = can_ask && !args.yes && !args.dry_run;
+    let name = may_ask.then(|| caller_name(&daemon, settings)).flatten();
     let consent = ConsentContext {
-        batch: wanted.batch,
-        yes: wanted.yes,
+        batch: args.batch,
+        yes: args.yes,
         can_ask,
         uid: rustix::process::getuid().as_raw(),
         name: name.as_deref(),

@@ -24,7 +24,7 @@ const HISTORY_SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a subcommand of `rogue`.
 pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let change = |edit, how| run_edit(edit, how, settings, messages);
+    let change = |edit, options| run_edit(edit, options, settings, messages);
     match &wanted.command {
         RogueCommand::Scan(wanted) => run_scan(wanted, settings, messages),
         RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings, messages),
@@ -75,13 +75,13 @@ fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Ex
 /// Makes one edit, or shows what it would change.
 fn run_edit(
     asked: RogueEdit,
-    how: &EditOptions,
+    options: &EditOptions,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout(), messages)?;
-    let mode = Mode::from_dry_run(how.dry_run);
+    let mode = Mode::from_dry_run(options.dry_run);
     let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout())?;
     let style = OutputStyle::for_stdout(settings);
     print_lines(&edit_lines(&report, mode, &style), &style)?;

@@ -42,17 +42,17 @@ pub(super) struct CheckedRules {
 
 /// Prints the rules as written, and warns when they are not in force as written.
 pub(super) fn print_config(
-    of: RulesKind,
+    kind: RulesKind,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout(), messages)?;
-    let (file, revision, text) = daemon.rules(of, timeout())?;
-    warn_no_file(of, &file, revision.as_ref(), messages);
+    let (file, revision, text) = daemon.rules(kind, timeout())?;
+    warn_no_file(kind, &file, revision.as_ref(), messages);
     rules::print_rules(&text)?;
     let status = call!(daemon, timeout(), Status {})?;
-    let (in_force, see) = match of {
+    let (in_force, see) = match kind {
         RulesKind::Guard => (status.guard.revision, "gpukillctl guard status"),
         RulesKind::Rogues => (status.rogue.revision, "gpukillctl status"),
     };
@@ -63,8 +63,8 @@ pub(super) fn print_config(
 }
 
 /// Warns that there is no rules file, and states what applies then.
-fn warn_no_file(of: RulesKind, file: &str, revision: Option<&RulesRevision>, messages: Messages) {
-    let holds = match of {
+fn warn_no_file(kind: RulesKind, file: &str, revision: Option<&RulesRevision>, messages: Messages) {
+    let holds = match kind {
         RulesKind::Guard => "nobody is limited",
         RulesKind::Rogues => "the built-in rules apply: gpukillctl rogue reference",
     };
@@ -76,7 +76,7 @@ fn warn_no_file(of: RulesKind, file: &str, revision: Option<&RulesRevision>, mes
 /// Reports every mistake in a file. For a valid file, `examine` summarises and lints its TOML
 /// form.
 pub(super) fn check<M: Display>(
-    (of, language): (RulesKind, &RulesCodec<M>),
+    (kind, language): (RulesKind, &RulesCodec<M>),
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
@@ -91,12 +91,12 @@ pub(super) fn check<M: Display>(
         None => {
             let timeout = || RequestTimeout::starting_now(settings.timeout);
             let daemon = connect(settings, timeout(), messages)?;
-            let (file, _, text) = daemon.rules(of, timeout())?;
+            let (file, _, text) = daemon.rules(kind, timeout())?;
             let status = call!(daemon, timeout(), Status {})?;
             // Without the right to edit, a caller gets the rules in force and not those of the
             // file.
             if !status.caller.rights.contains(&Right::EditRules)
-                && let Some(exit) = warn_if_file_differs(of, &status, (settings, messages))?
+                && let Some(exit) = warn_if_file_differs(kind, &status, (settings, messages))?
             {
                 return Ok(exit);
             }
@@ -131,11 +131,11 @@ pub(super) fn check<M: Display>(
 /// Warns when the file differs from the rules in force. When the file has mistakes, the check
 /// ends with them.
 fn warn_if_file_differs(
-    of: RulesKind,
+    kind: RulesKind,
     status: &DaemonStatus,
     (settings, messages): (&Settings, Messages),
 ) -> Result<Option<Exit>, Error> {
-    let (file, mistakes, is_changed) = match of {
+    let (file, mistakes, is_changed) = match kind {
         RulesKind::Guard => {
             let guard = &status.guard;
             (&guard.file, &guard.mistakes, guard.is_file_changed)
@@ -209,14 +209,17 @@ fn read_text(file: &Path) -> Result<String, Error> {
     let read_error =
         |error: &dyn Display| Error::Usage(format!("cannot read {}: {error}", file.display()));
     let mut bytes = Vec::new();
-    let most = MAX_FILE_BYTES as u64 + 1;
+    let max_bytes = MAX_FILE_BYTES as u64 + 1;
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(most).read_to_end(&mut bytes)
+        std::io::stdin()
+            .lock()
+            .take(max_bytes)
+            .read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(file).and_then(|open| open.take(most).read_to_end(&mut bytes))
+        std::fs::File::open(file).and_then(|open| open.take(max_bytes).read_to_end(&mut bytes))
     };
     read.map_err(|error| read_error(&read_error_reason(&error)))?;
-    if bytes.len() as u64 == most {
+    if bytes.len() as u64 == max_bytes {
         return Err(read_error(&"it is longer than 1 MiB"));
     }
     String::from_utf8(bytes).map_err(|_| read_error(&"it is not UTF-8 text"))
@@ -224,7 +227,7 @@ fn read_text(file: &Path) -> Result<String, Error> {
 
 /// Writes the rules, as written, in one of the formats.
 pub(super) fn export<M: Display>(
-    of: RulesKind,
+    kind: RulesKind,
     language: &RulesCodec<M>,
     wanted: &ExportRules,
     settings: &Settings,
@@ -240,8 +243,8 @@ pub(super) fn export<M: Display>(
         messages,
     )?;
     let (file, revision, text) =
-        daemon.rules(of, RequestTimeout::starting_now(settings.timeout))?;
-    warn_no_file(of, &file, revision.as_ref(), messages);
+        daemon.rules(kind, RequestTimeout::starting_now(settings.timeout))?;
+    warn_no_file(kind, &file, revision.as_ref(), messages);
     let named = || wanted.file.as_deref().and_then(RulesFileFormat::from_path);
     let format = wanted.format.map(RulesFileFormat::from).or_else(named);
     let format = format.unwrap_or(RulesFileFormat::Toml);
@@ -260,7 +263,7 @@ pub(super) fn export<M: Display>(
 /// Replaces all rules by these, after showing what changes, which jobs are affected, and which
 /// rules mean nothing on this host.
 pub(super) fn import(
-    of: RulesKind,
+    kind: RulesKind,
     text: &str,
     wanted: &ImportRules,
     settings: &Settings,
@@ -276,7 +279,7 @@ pub(super) fn import(
     };
     let daemon = connect(settings, timeout(), messages)?;
     daemon.offer_rules(text, timeout())?;
-    let planned = daemon.edit_rules(of.replace_by_offered(), None, Mode::DryRun, timeout())?;
+    let planned = daemon.edit_rules(kind.replace_by_offered(), None, Mode::DryRun, timeout())?;
     let is_nothing = rules::is_no_change(&planned);
     // Determined before the change, because the previous state is not available afterwards.
     let effect = match is_nothing {
@@ -311,7 +314,7 @@ pub(super) fn import(
         daemon.offer_rules(text, timeout())?;
         daemon
     };
-    let (change, expected) = (of.replace_by_offered(), planned.before.as_ref());
+    let (change, expected) = (kind.replace_by_offered(), planned.before.as_ref());
     let report = daemon.edit_rules(change, expected, Mode::Apply, timeout())?;
     if shows {
         print_lines(&[rules::in_force_line(&report)], &style)?;

@@ -54,7 +54,7 @@ impl Daemon {
             };
             let is_same = first.as_ref().is_none_or(|(_, before)| *before == revision);
             if !is_same {
-                // The rules changed between two parts. A mixture would be nobody's rules, so
+                // The rules changed between two parts. No person wrote a mixture of both, so
                 // start again.
                 bytes.clear();
                 first = None;

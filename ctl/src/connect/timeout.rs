@@ -48,7 +48,7 @@ impl Backoff {
     /// A warm call takes less than a tenth of a millisecond. A busy daemon notices a pause of
     /// 20 ms, a person does not.
     const MIN: Duration = Duration::from_millis(20);
-    /// Nobody should wait longer than this for a daemon that is free again.
+    /// No client should wait longer than this for a daemon that is free again.
     const MAX: Duration = Duration::from_millis(250);
 
     /// Starts with the shortest pause.

@@ -32,7 +32,7 @@ pub(crate) struct ActionEntry {
     details: ActionDetails,
 }
 
-/// What a table needs of the plan and of the outcome, each of which can have many KiB.
+/// The part of the plan and of the outcome that a table needs; each can have many KiB.
 #[derive(Default)]
 struct ActionDetails {
     ended: KillSummary,
@@ -97,13 +97,13 @@ fn lines(entries: &[ActionEntry], span: TimeSpan, style: &OutputStyle) -> Vec<Li
     }
     lines.push(Line::default());
     // `interrupted`, `partly in 1.2 s`; when wide, the wait for memory follows.
-    let least = if is_narrow(style) { 16 } else { 29 };
+    let min_width = if is_narrow(style) { 16 } else { 29 };
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
         Column::left("WHO", WhenNarrow::Stays),
         Column::left("GPU", WhenNarrow::Goes(1)),
         Column::left("WHAT", WhenNarrow::Shrinks(24)),
-        Column::left("RESULT", WhenNarrow::Shrinks(least)),
+        Column::left("RESULT", WhenNarrow::Shrinks(min_width)),
     ]);
     for entry in entries {
         let narrow = is_narrow(style);
@@ -136,14 +136,14 @@ fn selection_text(entry: &ActionEntry, symbols: Symbols) -> Option<String> {
 }
 
 fn is_narrow(style: &OutputStyle) -> bool {
-    style.width.is_some_and(|most| most < WIDE_COLUMNS)
+    style.width.is_some_and(|width| width < WIDE_COLUMNS)
 }
 
 /// Whether the rule or the selector gets a line of its own; in the row it would be cut.
 fn has_selection_line(style: &OutputStyle) -> bool {
     /// Enough for both, and for the wait for memory.
     const WIDE_FOR_BOTH: usize = 140;
-    style.width.is_some_and(|most| most < WIDE_FOR_BOTH)
+    style.width.is_some_and(|width| width < WIDE_FOR_BOTH)
 }
 
 /// The reason of a refusal or of an unknown result on lines below the row, when the row would
@@ -154,23 +154,23 @@ fn reason_lines(entry: &ActionEntry, style: &OutputStyle) -> Option<Vec<String>>
     /// The width that remains for the reason when the table is wide.
     const SHORT: usize = 40;
     let why = escaped(&reason(entry)?, style.symbols);
-    let most = style.width?;
+    let max_width = style.width?;
     let is_cut = is_narrow(style) || width(&why) > SHORT;
-    is_cut.then(|| wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE))))
+    is_cut.then(|| wrap(&why, 0, 0, Some(max_width.saturating_sub(BEFORE))))
 }
 
 fn row(entry: &ActionEntry, result: Cell, style: &OutputStyle) -> Vec<Cell> {
     let symbols = style.symbols;
     vec![
         Cell::plain(date_and_time(entry.record.at, style)),
-        Cell::plain(actor(&entry.record, symbols)),
+        Cell::plain(caller_text(&entry.record, symbols)),
         Cell::plain(device_text(entry, symbols)),
         Cell::plain(action_text(entry, style)),
         result,
     ]
 }
 
-fn actor(record: &ActionRecord, symbols: Symbols) -> String {
+fn caller_text(record: &ActionRecord, symbols: Symbols) -> String {
     if guard_rule(record).is_some() {
         return "guard".to_owned();
     }

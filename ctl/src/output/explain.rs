@@ -117,13 +117,16 @@ fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
         row(&name, what);
     }
     // A process that is never ended frees nothing.
-    if explained.may_end.never.is_none() {
+    if explained.may_end.never_reason.is_none() {
         row(
             "frees",
             freed_text(&explained.frees, &explained.shared_with),
         );
     }
-    row("may end", may_end(&explained.may_end, style.symbols));
+    row(
+        "may end",
+        permission_text(&explained.may_end, style.symbols),
+    );
     rows
 }
 
@@ -166,27 +169,27 @@ fn blocked_text(holder: &Holder, symbols: Symbols) -> Option<String> {
 fn freed_text(frees: &Reading<Bytes>, shared_with: &[u32]) -> String {
     // The number of pids to name; `holders` lists all.
     const NAMED: usize = 4;
-    let mut others: Vec<String> = shared_with.iter().take(NAMED).map(u32::to_string).collect();
+    let mut sharers: Vec<String> = shared_with.iter().take(NAMED).map(u32::to_string).collect();
     match shared_with.len().saturating_sub(NAMED) {
         0 => {}
-        more => others.push(format!("{more} more")),
+        more => sharers.push(format!("{more} more")),
     }
-    let have = if shared_with.len() == 1 {
+    let verb = if shared_with.len() == 1 {
         "has"
     } else {
         "have"
     };
-    let rest = others.join(", ");
+    let sharers = sharers.join(", ");
     match (frees, shared_with) {
         (Reading::Value(bytes), []) => format!("at least {}, when it ends", size(*bytes)),
         (_, []) => "how much is not known, when it ends".to_owned(),
         (Reading::Value(bytes), _) => {
             let own = size(*bytes);
-            format!("at least {own}, when it ends; the rest when {rest} {have} ended too")
+            format!("at least {own}, when it ends; the rest when {sharers} {verb} ended too")
         }
-        (Reading::Unsupported, _) => format!("nothing before {rest} {have} ended too"),
+        (Reading::Unsupported, _) => format!("nothing before {sharers} {verb} ended too"),
         (Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld, _) => {
-            format!("how much is not known; the rest when {rest} {have} ended too")
+            format!("how much is not known; the rest when {sharers} {verb} ended too")
         }
     }
 }
@@ -219,7 +222,7 @@ fn holder_location_text(holder: &Holder, symbols: Symbols) -> String {
     format!("{}{dot}parent: {name} {parent}", container.text)
 }
 
-/// What the process does with one device.
+/// The use of one device by the process.
 fn use_text(process: &GpuProcess, at: Timestamp, style: &OutputStyle) -> String {
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
     let length = reading(&process.first_seen, |first| {
@@ -290,16 +293,17 @@ fn files_text(read_at: &Reading<Timestamp>) -> Option<String> {
     }
 }
 
-fn may_end(may_end: &EndPermission, symbols: Symbols) -> String {
-    if let Some(why) = &may_end.never {
+fn permission_text(permission: &EndPermission, symbols: Symbols) -> String {
+    if let Some(why) = &permission.never_reason {
         return format!("nobody: {why}");
     }
-    let you = if may_end.you {
+    let caller = if permission.includes_caller {
         "you may"
     } else {
         "you may not"
     };
-    format!("{}{}{you}", may_end.people.join(", "), symbols.separator())
+    let people = permission.people.join(", ");
+    format!("{people}{}{caller}", symbols.separator())
 }
 
 /// A finding about the process.

@@ -98,9 +98,11 @@ fn counted_processes(number: usize) -> String {
 /// ` of carol`, ` of carol and dana`; empty when none is known.
 fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbols) -> String {
     let pids: BTreeSet<u32> = finding.pids.iter().copied().collect();
-    let meant = report.device.holders.iter();
-    let meant = meant.filter(|holder| pids.contains(&holder.pid));
-    let names: BTreeSet<String> = meant.map(|holder| holder_owner(holder, symbols)).collect();
+    let concerned = report.device.holders.iter();
+    let concerned = concerned.filter(|holder| pids.contains(&holder.pid));
+    let names: BTreeSet<String> = concerned
+        .map(|holder| holder_owner(holder, symbols))
+        .collect();
     match names.into_iter().collect::<Vec<_>>().as_slice() {
         [] => String::new(),
         [one] => format!(" of {one}"),

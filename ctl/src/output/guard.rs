@@ -45,9 +45,9 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputS
     };
     rows.push(("sample", format!("{last_sample}{dropped}"), Tone::Plain));
     if report.overflow > 0 {
-        let beyond = report.overflow;
+        let overflow = report.overflow;
         let what = format!(
-            "there is no room for {beyond} more violations and findings: nobody is warned or ended for \
+            "there is no room for {overflow} more violations and findings: nobody is warned or ended for \
              them; write fewer rules"
         );
         rows.push(("beyond", what, Tone::Doubtful));
@@ -212,7 +212,7 @@ fn full_mode_text(report: &GuardReport) -> String {
     }
 }
 
-/// What the guard does in a mode.
+/// The activity of the guard in a mode.
 const fn mode_effect(mode: GuardMode) -> &'static str {
     match mode {
         GuardMode::Disabled => "nothing is evaluated",
@@ -264,20 +264,20 @@ fn count_jobs(count: u32) -> String {
 /// Until when nothing is ended, a sentence for each rule.
 pub(crate) fn snooze_lines(
     snoozed: &[SnoozedRule],
-    doing: Mode,
+    mode: Mode,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let is_dry = |it: &SnoozedRule| it.mode <= GuardMode::DryRun;
+    let is_dry = |rule: &SnoozedRule| rule.mode <= GuardMode::DryRun;
     let is_all_dry = snoozed.iter().all(is_dry);
-    let texts = snoozed.iter().map(|it| {
-        let until = future_time(it.until, now, style);
-        let rule = escaped(&it.rule.to_string(), style.symbols);
-        let left = match it.left {
+    let texts = snoozed.iter().map(|snooze| {
+        let until = future_time(snooze.until, now, style);
+        let rule = escaped(&snooze.rule.to_string(), style.symbols);
+        let left = match snooze.left {
             0 => "this was the last time".to_owned(),
             several => format!("{several} left"),
         };
-        match (doing, is_dry(it)) {
+        match (mode, is_dry(snooze)) {
             (_, true) if is_all_dry => format!(
                 "{rule}: nobody is ended for it (dry run): no more time is needed, and no snooze \
                  is used up"
@@ -293,15 +293,15 @@ pub(crate) fn snooze_lines(
     lines.map(Line::plain).collect()
 }
 
-/// What an edit changed, or would change, and its effect on jobs.
+/// The changes of an edit, made or planned, and its effect on jobs.
 pub(crate) fn edit_lines(
     report: &EditReport,
-    doing: Mode,
+    mode: Mode,
     effect: Option<&EditEffect>,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let turned = effect.map(|effect| effect_lines(effect, doing, now, style));
+    let turned = effect.map(|effect| effect_lines(effect, mode, now, style));
     let mut lines = match effect.map(|effect| effect.previous) {
         // The guard ends jobs again, which is a change.
         Some(PreviousState::Stopped) if is_no_change(report) => Vec::new(),
@@ -313,7 +313,7 @@ pub(crate) fn edit_lines(
             | PreviousState::EditedMode
             | PreviousState::StaysStopped,
         )
-        | None => rules::edit_lines(report, doing, style),
+        | None => rules::edit_lines(report, mode, style),
     };
     lines.extend(turned.into_iter().flatten());
     lines

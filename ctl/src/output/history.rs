@@ -33,7 +33,7 @@ pub(crate) enum Remaining {
     More,
 }
 
-/// What to print for a table without records.
+/// The output for a table without records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmptyOutput {
     /// A heading that states it, with the time range.

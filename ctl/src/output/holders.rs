@@ -17,7 +17,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::text::LISTED_BEFORE_START;
 use gpukill_proto::units::{Bytes, Timestamp};
 
-/// What is shown.
+/// The processes to show.
 pub(crate) struct HoldersView<'a> {
     /// Devices with full details.
     pub devices: Vec<&'a HoldersReport>,
@@ -94,7 +94,7 @@ fn memory_text(report: &HoldersReport, symbols: Symbols) -> String {
     let used = match &report.device.memory_used {
         Reading::Value(bytes) => format!("{} GiB used", gib(*bytes)),
         Reading::Stale(bytes, seconds) => format!("{} GiB used {seconds} s ago", gib(*bytes)),
-        // Unexplained memory is not known either, for the same reason.
+        // Unattributed memory is not known either, for the same reason.
         Reading::Unsupported => return "how much is used is n/a".to_owned(),
         Reading::Withheld => return "how much is used is not known".to_owned(),
         Reading::Failed(why) => {
@@ -312,7 +312,7 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
     };
     let (free, used): (Vec<&HoldersReport>, Vec<&HoldersReport>) =
         shown.free.iter().partition(|report| is_free(report));
-    let (unseen, free): (Vec<&HoldersReport>, Vec<&HoldersReport>) = free
+    let (incomplete, free): (Vec<&HoldersReport>, Vec<&HoldersReport>) = free
         .into_iter()
         .partition(|report| report.device.incomplete_reason.is_some());
     let mut lines = Vec::new();
@@ -322,7 +322,7 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
             gpu_ranges(&indices(&free))
         ));
     }
-    if let Some(first) = unseen.first() {
+    if let Some(first) = incomplete.first() {
         let why = first
             .device
             .incomplete_reason
@@ -330,21 +330,21 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
             .unwrap_or_default();
         lines.push(format!(
             "{}: nobody was seen to hold memory, and there may be others: {}",
-            gpu_ranges(&indices(&unseen)),
+            gpu_ranges(&indices(&incomplete)),
             gpukill_proto::text::sanitize(why.as_bytes(), 200)
         ));
     }
     // No holder was found, but it is not certain that the GPU is free.
-    let mut alike: Vec<(String, Vec<u32>)> = Vec::new();
+    let mut same_text: Vec<(String, Vec<u32>)> = Vec::new();
     for report in used {
         let memory = memory_text(report, symbols);
-        match alike.iter_mut().find(|(known, _)| *known == memory) {
+        match same_text.iter_mut().find(|(known, _)| *known == memory) {
             Some((_, indices)) => indices.push(report.device.index),
-            None => alike.push((memory, vec![report.device.index])),
+            None => same_text.push((memory, vec![report.device.index])),
         }
     }
-    let alike = alike.into_iter();
-    lines.extend(alike.map(|(memory, indices)| format!("{}: {memory}", gpu_ranges(&indices))));
+    let same_text = same_text.into_iter();
+    lines.extend(same_text.map(|(memory, indices)| format!("{}: {memory}", gpu_ranges(&indices))));
     if !shown.unknown.is_empty() {
         let gpus = gpu_ranges(&shown.unknown);
         lines.push(format!("{gpus}: who holds memory is not known yet"));

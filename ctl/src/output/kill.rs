@@ -37,13 +37,13 @@ pub(crate) enum PlanDetail {
     All,
 }
 
-/// What to show before the question. A user who typed PIDs knows these processes, and one whole
-/// job is described by its heading.
+/// The part of the plan to show before the question. A user who typed PIDs knows these processes,
+/// and the heading describes one whole job.
 pub(crate) fn question_detail(plan: &KillPlan) -> PlanDetail {
     let ended = || plan.targets.iter().filter(|target| is_ended(target));
     let typed = plan.request.selector.is_pids_only() && ended().all(|target| target.named);
-    let whole = heading::common_job(plan).is_some_and(|job| heading::is_whole(job, plan));
-    if typed || whole || ended().count() <= 1 {
+    let is_whole_job = heading::common_job(plan).is_some_and(|job| heading::is_whole(job, plan));
+    if typed || is_whole_job || ended().count() <= 1 {
         PlanDetail::Heading
     } else {
         PlanDetail::Ended
@@ -80,8 +80,8 @@ pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, style: &OutputStyl
         .filter_map(|target| target_row(target, style.symbols))
         .collect();
     lines.extend(align_rows(&others, style));
-    for rest in &plan.rest {
-        lines.extend(follow_up::rest_lines(rest, true, style));
+    for rest in &plan.remaining_jobs {
+        lines.extend(follow_up::remaining_job_lines(rest, true, style));
     }
     lines.extend(follow_up::undetermined_lines(plan.undetermined, style));
     lines
@@ -194,7 +194,7 @@ fn owner_text(target: &KillTarget, symbols: Symbols) -> String {
     owner_name(owner, None, target.uid.last_known().copied(), symbols)
 }
 
-/// What the process runs.
+/// The command of the process.
 fn command_text(arguments: &Reading<String>, name: &str, symbols: Symbols) -> String {
     command_line(arguments, &Reading::Value(name.to_owned()), symbols)
 }

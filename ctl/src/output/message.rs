@@ -43,7 +43,7 @@ impl Messages {
         }
     }
 
-    /// What the person can do next.
+    /// The next step for the person.
     pub(crate) fn hint(self, what: &str) {
         if self.level >= LogLevel::Warn {
             print_message("hint: ", what);

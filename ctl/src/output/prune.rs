@@ -1,4 +1,4 @@
-//! What a prune deletes and what stays, for people.
+//! The samples that a prune deletes and keeps, for people.
 
 use super::style::OutputStyle;
 use super::text::Line;

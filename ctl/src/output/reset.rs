@@ -216,9 +216,9 @@ pub(crate) fn closing_lines(report: &ResetReport, style: &OutputStyle) -> Vec<Li
 
 /// The question before a plan is carried out.
 pub(crate) fn question(plan: &ResetPlan) -> String {
-    let mut fates = plan.devices.iter();
+    let mut targets = plan.devices.iter();
     let is_reset = |target: &&ResetTarget| target.action == PlannedReset::Reset;
-    match fates.by_ref().filter(is_reset).count() {
+    match targets.by_ref().filter(is_reset).count() {
         1 => "Reset it? What it does now is lost.".to_owned(),
         many => format!("Reset {many} GPUs? What they do now is lost."),
     }

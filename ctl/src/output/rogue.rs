@@ -28,11 +28,11 @@ pub(super) fn status_rows(report: &RogueReport) -> Vec<(String, String, Tone)> {
             (found, report.worst.map_or(Tone::Doubtful, risk_tone))
         }
     };
-    let beyond = match report.unwatched {
+    let unwatched = match report.unwatched {
         0 => String::new(),
-        beyond => format!(
+        unwatched => format!(
             "; {} more than can be watched",
-            process_count(beyond as usize)
+            process_count(unwatched as usize)
         ),
     };
     let mistakes = match report.mistakes.len() {
@@ -48,7 +48,7 @@ pub(super) fn status_rows(report: &RogueReport) -> Vec<(String, String, Tone)> {
     };
     let row = (
         "rogue".to_owned(),
-        format!("{found}{beyond}{mistakes}"),
+        format!("{found}{unwatched}{mistakes}"),
         tone,
     );
     let mistakes = report.mistakes.iter();

@@ -14,8 +14,8 @@ use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::text::sanitize;
 use std::fmt::Display;
 
-/// What an edit changed, or would change.
-pub(crate) fn edit_lines(report: &EditReport, doing: Mode, style: &OutputStyle) -> Vec<Line> {
+/// The changes of an edit, made or planned.
+pub(crate) fn edit_lines(report: &EditReport, mode: Mode, style: &OutputStyle) -> Vec<Line> {
     if is_no_change(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }
@@ -31,7 +31,7 @@ pub(crate) fn edit_lines(report: &EditReport, doing: Mode, style: &OutputStyle) 
             Line::with_tone(escaped(line, style.symbols), tone)
         })
         .collect();
-    lines.push(match doing {
+    lines.push(match mode {
         Mode::DryRun => Line::plain("nothing is changed yet"),
         Mode::Apply => in_force_line(report),
     });

@@ -55,8 +55,8 @@ impl Spinner {
             return;
         };
         // Some terminals wrap after the last column.
-        let most = stderr_columns().saturating_sub(1);
-        let text = line.cut(Some(most), self.symbols).text();
+        let max_width = stderr_columns().saturating_sub(1);
+        let text = line.cut(Some(max_width), self.symbols).text();
         if self.drawn.as_ref() != Some(&text) {
             write(&format!("\r{text}\x1b[K"));
             self.drawn = Some(text);

@@ -20,9 +20,9 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
     // Why a vendor has no device matters only when no vendor has any.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
     let can_be = status.backends.iter().filter(|it| is_possible_here(it));
-    let (others, here): (Vec<_>, Vec<_>) =
+    let (others, host_faults): (Vec<_>, Vec<_>) =
         can_be.partition(|backend| has_some && matches!(backend.state, BackendState::Absent(_)));
-    for backend in here {
+    for backend in host_faults {
         let (what, tone) = backend_row(backend, status.now, style);
         rows.push((backend.name.clone(), what, tone));
     }
@@ -32,7 +32,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
         rows.push(("others".into(), what, Tone::Faint));
     }
     // A failed backend has a row already.
-    let still_to_say = |fault: &&Fault| {
+    let is_unreported = |fault: &&Fault| {
         let mut backends = status.backends.iter();
         !backends.any(|backend| {
             let failed = BackendState::Failed(fault.code, fault.what.clone());
@@ -40,7 +40,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
         })
     };
     let alerts = status.alerts.iter();
-    for fault in status.faults.iter().filter(still_to_say) {
+    for fault in status.faults.iter().filter(is_unreported) {
         let since = clock(fault.since, status.now, style);
         let now = alerts
             .clone()
@@ -231,8 +231,8 @@ fn polling_text(polling: &PollingReport, now: Timestamp) -> String {
         Some(at) => format!("last {} ago", short_duration(now.since(at))),
         None => "none yet".into(),
     };
-    let (late, ticks) = (thousands(polling.late), thousands(polling.polls));
-    format!("every {interval}, {last}, {late} late of {ticks}")
+    let (late, polls) = (thousands(polling.late), thousands(polling.polls));
+    format!("every {interval}, {last}, {late} late of {polls}")
 }
 
 fn store_text(store: &StoreReport, now: Timestamp) -> String {

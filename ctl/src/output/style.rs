@@ -113,7 +113,7 @@ impl OutputStyle {
     pub(crate) fn for_stdout(settings: &Settings) -> Self {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let terminal = isatty(std::io::stdout());
-        let surroundings = Environment {
+        let environment = Environment {
             terminal,
             terminal_width: terminal
                 .then(terminal_size)
@@ -123,7 +123,7 @@ impl OutputStyle {
             dumb: set("TERM").is_some_and(|term| term == "dumb"),
             utf8: is_utf8(set),
         };
-        Self::from_environment(settings, surroundings)
+        Self::from_environment(settings, environment)
     }
 
     fn from_environment(settings: &Settings, around: Environment) -> Self {

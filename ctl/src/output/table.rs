@@ -39,7 +39,7 @@ impl WhenNarrow {
     /// The minimum width to which cells may be cut.
     const fn min_width(self) -> Option<usize> {
         match self {
-            Self::Shrinks(least) | Self::ShrinksThenGoes(least, _) => Some(least),
+            Self::Shrinks(min_width) | Self::ShrinksThenGoes(min_width, _) => Some(min_width),
             Self::Stays | Self::Goes(_) => None,
         }
     }
@@ -165,7 +165,7 @@ impl Table {
     }
 
     /// The width of each column; `None` for a dropped column.
-    fn column_widths(&self, most: Option<usize>) -> Vec<Option<usize>> {
+    fn column_widths(&self, max_width: Option<usize>) -> Vec<Option<usize>> {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|at| {
                 let cells = self.rows.iter().filter_map(|row| row.cells().get(at));
@@ -174,18 +174,22 @@ impl Table {
             })
             .collect();
         let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
-        let Some(most) = most else { return widths };
+        let Some(max_width) = max_width else {
+            return widths;
+        };
         if self.empty_columns == EmptyColumns::Dropped {
             for (at, width) in widths.iter_mut().enumerate() {
                 width.take_if(|_| at > 0 && !self.has_value(at));
             }
         }
         for (at, column) in self.columns.iter().enumerate() {
-            if let (Some(width), Some(least)) = (&mut widths[at], column.when_narrow.min_width()) {
-                *width = natural[at].min(least);
+            if let (Some(width), Some(min_width)) =
+                (&mut widths[at], column.when_narrow.min_width())
+            {
+                *width = natural[at].min(min_width);
             }
         }
-        while total(&widths) > most {
+        while total(&widths) > max_width {
             let Some(at) = self.least_important(&widths) else {
                 break;
             };
@@ -193,7 +197,7 @@ impl Table {
         }
         // Remaining room goes back to shrunk columns.
         for at in 0..widths.len() {
-            let room = most.saturating_sub(total(&widths));
+            let room = max_width.saturating_sub(total(&widths));
             if let (Some(width), Some(_)) =
                 (&mut widths[at], self.columns[at].when_narrow.min_width())
             {

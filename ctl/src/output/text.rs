@@ -85,20 +85,20 @@ impl Line {
         self.0.iter().map(|(text, _)| width(text)).sum()
     }
 
-    /// Cuts the line to `most` columns, with an ellipsis.
-    pub(crate) fn cut(mut self, most: Option<usize>, symbols: Symbols) -> Self {
-        let Some(most) = most.filter(|most| self.width() > *most) else {
+    /// Cuts the line to `max_width` columns, with an ellipsis.
+    pub(crate) fn cut(mut self, max_width: Option<usize>, symbols: Symbols) -> Self {
+        let Some(max_width) = max_width.filter(|max_width| self.width() > *max_width) else {
             return self;
         };
-        let mut room = most.saturating_sub(width(symbols.ellipsis()));
+        let mut room = max_width.saturating_sub(width(symbols.ellipsis()));
         let mut kept = 0;
         for (text, _) in &mut self.0 {
             let taken = fitting_bytes(text, room);
-            let whole = taken == text.len();
+            let is_complete = taken == text.len();
             room -= width(&text[..taken]);
             text.truncate(taken);
             kept += 1;
-            if !whole {
+            if !is_complete {
                 text.push_str(symbols.ellipsis());
                 break;
             }
@@ -126,9 +126,9 @@ impl Line {
 
     /// The text, with colours if the style has them.
     pub(crate) fn paint(&self, style: &OutputStyle) -> String {
-        let mut painted = String::new();
-        self.paint_to(&mut painted, style);
-        painted
+        let mut colored = String::new();
+        self.paint_to(&mut colored, style);
+        colored
     }
 
     /// Appends the painted text to `end`.
@@ -163,8 +163,8 @@ fn fitting_bytes(text: &str, columns: usize) -> usize {
 }
 
 /// Cuts a text to this many columns, with an ellipsis.
-pub(crate) fn cut(text: &str, most: usize, symbols: Symbols) -> String {
-    Line::plain(text).cut(Some(most), symbols).text()
+pub(crate) fn cut(text: &str, max_width: usize, symbols: Symbols) -> String {
+    Line::plain(text).cut(Some(max_width), symbols).text()
 }
 
 /// Maximum number of bytes of a daemon's text to process. The daemon cuts the longest text, a
@@ -193,15 +193,20 @@ pub(crate) fn escaped(text: &str, symbols: Symbols) -> String {
 
 /// Breaks a text at blanks into lines. Every line but the first begins with `indent` blanks. A
 /// word longer than a line stays whole.
-pub(crate) fn wrap(text: &str, first: usize, indent: usize, most: Option<usize>) -> Vec<String> {
-    let most = most.unwrap_or(usize::MAX);
+pub(crate) fn wrap(
+    text: &str,
+    first: usize,
+    indent: usize,
+    max_width: Option<usize>,
+) -> Vec<String> {
+    let max_width = max_width.unwrap_or(usize::MAX);
     let mut lines = vec![String::new()];
     let mut used = first;
     for word in text.split(' ') {
         let Some(line) = lines.last_mut() else { break };
         let begins = line.trim_start().is_empty();
         let blank = usize::from(!begins);
-        if used + blank + width(word) > most && !begins {
+        if used + blank + width(word) > max_width && !begins {
             used = indent + width(word);
             lines.push(format!("{:indent$}{word}", ""));
             continue;
@@ -230,8 +235,12 @@ mod tests {
             ("模型模型", 6, "模型…"),
             ("abc", 0, "…"),
         ];
-        for (text, most, expected) in cases {
-            assert_eq!(cut(text, most, Symbols::Unicode), expected, "{text} {most}");
+        for (text, max_width, expected) in cases {
+            assert_eq!(
+                cut(text, max_width, Symbols::Unicode),
+                expected,
+                "{text} {max_width}"
+            );
         }
         assert_eq!(cut("abcdefgh", 6, Symbols::Ascii), "abc...");
     }

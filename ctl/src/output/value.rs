@@ -144,8 +144,12 @@ pub(crate) fn past_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) 
     time_or_weekday(moment, now, time_format(now.since(moment)), style)
 }
 
-fn time_format(far: std::time::Duration) -> &'static str {
-    if far < NEAR_TIME { "%H:%M:%S" } else { "%H:%M" }
+fn time_format(distance: std::time::Duration) -> &'static str {
+    if distance < NEAR_TIME {
+        "%H:%M:%S"
+    } else {
+        "%H:%M"
+    }
 }
 
 fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, style: &OutputStyle) -> String {
@@ -163,8 +167,8 @@ fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, style: &OutputSt
 /// the minute.
 pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
     const LATELY: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
-    let is_lately = moment <= now && now.since(moment) < LATELY;
-    let form = if is_lately {
+    let is_recent = moment <= now && now.since(moment) < LATELY;
+    let form = if is_recent {
         "%a %H:%M"
     } else {
         "%Y-%m-%d %H:%M"
@@ -197,7 +201,7 @@ pub(crate) fn date_and_time(moment: Timestamp, style: &OutputStyle) -> String {
 pub(crate) fn formatted(moment: Timestamp, form: &str, zone: Zone) -> String {
     local_date_time(moment, zone).map_or_else(
         || moment.to_rfc3339(),
-        |civil| civil.format(form).to_string(),
+        |local| local.format(form).to_string(),
     )
 }
 
@@ -293,13 +297,13 @@ mod tests {
         );
         for zone in [Zone::Local, Zone::Utc] {
             let style = OutputStyle { zone, ..style };
-            for far in [
+            for distance in [
                 i64::MIN,
                 i64::MAX,
                 8_210_266_876_799_999,
                 -8_334_601_228_800_000,
             ] {
-                assert!(!clock(Timestamp(far), now, &style).is_empty());
+                assert!(!clock(Timestamp(distance), now, &style).is_empty());
             }
         }
     }

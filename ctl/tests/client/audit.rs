@@ -82,10 +82,10 @@ fn weeks_have_every_format() {
     let output = |form: &str| stdout(&run(&daemon.socket, &format!("audit --weekly -o {form}")));
     assert_eq!(
         output("csv"),
-        "monday,gpu_hours,busy_hours,held_idle_hours,free_hours,unknown_hours,most_owner,\
-         most_hours,reasons\n2026-11-16,24,12,6,6,0,alice,18,\n"
+        "monday,gpu_hours,busy_hours,held_idle_hours,free_hours,unknown_hours,top_owner,\
+         top_owner_hours,reasons\n2026-11-16,24,12,6,6,0,alice,18,\n"
     );
-    assert_eq!(json(&output("ndjson"))["most_owner"], "alice");
+    assert_eq!(json(&output("ndjson"))["top_owner"], "alice");
     assert_eq!(json(&output("json"))["weeks"][0]["monday"], "2026-11-16");
     assert_eq!(
         output("table").lines().last(),

@@ -89,7 +89,7 @@ pub(crate) fn summary(filter: &AuditFilter) -> AuditSummary {
         idle_ms: 6 * HOUR_MS,
         unknown_ms: 0,
         memory_mib_s: 18 * 3600 * 1024,
-        memory_most: Some(Bytes::mib(1024)),
+        memory_max: Some(Bytes::mib(1024)),
         runs: 2,
     };
     let alice = Owner {
@@ -104,8 +104,8 @@ pub(crate) fn summary(filter: &AuditFilter) -> AuditSummary {
             index: 0,
             name: Some("NVIDIA H100 80GB HBM3".into()),
             times,
-            memory_most: Some(Bytes::mib(2048)),
-            memory_most_at: Some(NOW),
+            memory_max: Some(Bytes::mib(2048)),
+            memory_max_at: Some(NOW),
             hottest: Some(71),
             energy_j: Some(36_000_000),
         }],
@@ -120,7 +120,7 @@ pub(crate) fn summary(filter: &AuditFilter) -> AuditSummary {
         weeks: vec![WeekTime {
             monday: "2026-11-16".into(),
             times,
-            most: Some(("alice".into(), 18 * HOUR_MS)),
+            top_owner: Some(("alice".into(), 18 * HOUR_MS)),
         }],
         gaps: vec![Gap {
             from: NOW.plus_seconds(-7200),

@@ -108,8 +108,8 @@ pub(crate) fn explanation(held: &[DeviceHolders], pid: u32) -> Option<Explanatio
         shared_with: Vec::new(),
         may_end: EndPermission {
             people: vec!["carol".into(), "root".into()],
-            you: false,
-            never: None,
+            includes_caller: false,
+            never_reason: None,
         },
         guard: Reading::Unsupported,
         rogue: Reading::Unsupported,

@@ -126,7 +126,7 @@ impl ReaderSlot {
             Ok(readings) => {
                 // The substitute answer of a driver that does not work says nothing about its
                 // speed.
-                let is_ready = |it: &BackendReadings| it.state == BackendState::Ready;
+                let is_ready = |readings: &BackendReadings| readings.state == BackendState::Ready;
                 if is_ready(&readings) {
                     let LatestReadings {
                         readings: before,
@@ -201,8 +201,8 @@ impl BackendReader {
             rounds.latest.readings = Some((Arc::clone(readings), now));
             return;
         }
-        let is_young = rounds.arrived.is_some_and(|at| at.elapsed() < NEW_DURATION);
-        if rounds.is_uncollected && is_young && rounds.answered == rounds.requested {
+        let is_recent = rounds.arrived.is_some_and(|at| at.elapsed() < NEW_DURATION);
+        if rounds.is_uncollected && is_recent && rounds.answered == rounds.requested {
             // The answer came late, and started this poll early.
             rounds.is_behind = false;
             return;

@@ -26,10 +26,10 @@ impl Config {
 
     /// The settings that differ from another configuration, with their values here.
     fn differing_keys(&self, other: &Self) -> Vec<(&'static Key<Self>, Value)> {
-        let (ours, others) = (self.document(), other.document());
+        let (own_document, others) = (self.document(), other.document());
         let of = |document: &Value, key: &Key<Self>| document.pointer(&json_pointer(key)).cloned();
         let differs = KEYS.iter().filter_map(|key| {
-            let value = of(&ours, key)?;
+            let value = of(&own_document, key)?;
             (Some(&value) != of(&others, key).as_ref()).then_some((key, value))
         });
         differs.collect()

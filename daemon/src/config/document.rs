@@ -41,7 +41,7 @@ impl Config {
     }
 }
 
-fn daemon_document(daemon: &DaemonSettings, comes_to: &ForeignPids) -> Value {
+fn daemon_document(daemon: &DaemonSettings, effect: &ForeignPids) -> Value {
     let DaemonSettings {
         socket,
         state_dir,
@@ -53,7 +53,7 @@ fn daemon_document(daemon: &DaemonSettings, comes_to: &ForeignPids) -> Value {
         "state_dir": state_dir.display().to_string(),
         "poll_interval": duration_text(*poll_interval),
         "foreign_pids": foreign_pids,
-        "foreign_pids_believed": *comes_to == ForeignPids::Allow,
+        "foreign_pids_believed": *effect == ForeignPids::Allow,
     })
 }
 

@@ -22,14 +22,14 @@ pub enum ForeignPids {
 impl ForeignPids {
     /// The effect of the setting in this file.
     pub(super) fn from_file(file: &Path, metadata: &Metadata, scope: DaemonScope) -> Self {
-        let us = rustix::process::getuid().as_raw();
+        let own_uid = rustix::process::getuid().as_raw();
         let (owner, mode) = (metadata.uid(), metadata.mode());
-        let is_theirs = match scope {
+        let is_trusted_owner = match scope {
             DaemonScope::Host => owner == 0,
-            DaemonScope::Personal => owner == us || owner == 0,
+            DaemonScope::Personal => owner == own_uid || owner == 0,
         };
         let file = file.display();
-        if !is_theirs {
+        if !is_trusted_owner {
             Self::NotTrusted(format!("{file} belongs to uid {owner}"))
         } else if mode & 0o022 != 0 {
             Self::NotTrusted(format!("others may write {file}"))
@@ -93,10 +93,10 @@ mod tests {
     fn host_file_must_belong_to_root() {
         // It belongs to root, and exists on every host.
         let roots = std::fs::metadata("/").unwrap();
-        let said =
+        let decision =
             |metadata| ForeignPids::from_file(Path::new("/etc/x"), metadata, DaemonScope::Host);
         if roots.uid() == 0 && roots.mode() & 0o022 == 0 {
-            assert_eq!(said(&roots), ForeignPids::Allow);
+            assert_eq!(decision(&roots), ForeignPids::Allow);
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         if rustix::process::geteuid().is_root() {
@@ -104,7 +104,7 @@ mod tests {
         }
         let metadata = file.as_file().metadata().unwrap();
         let why = format!("/etc/x belongs to uid {}", metadata.uid());
-        assert_eq!(said(&metadata), not_believed(&why));
+        assert_eq!(decision(&metadata), not_believed(&why));
     }
 
     #[test]
@@ -128,14 +128,14 @@ mod tests {
             not_believed("no file sets it"),
             ForeignPids::Allow,
         ];
-        for said in &all {
-            assert_eq!(said.disabled_reason(true), None);
+        for decision in &all {
+            assert_eq!(decision.disabled_reason(true), None);
         }
         let why = "gpukilld is not in the host's PID namespace, so pids may name other \
                    processes: run it on the host, or in a container with the host's PIDs \
                    (hostPID: true)";
         assert_eq!(
-            all.map(|said| said.disabled_reason(false)),
+            all.map(|decision| decision.disabled_reason(false)),
             [
                 Some(why.to_owned()),
                 Some(format!(

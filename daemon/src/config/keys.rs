@@ -354,13 +354,13 @@ fn parse_units(v: &Value) -> Result<Vec<String>, String> {
 }
 
 /// Parses a whole number, at least 1, that may be written with a decimal point: `85.0`.
-fn parse_threshold(v: &Value, most: u8) -> Result<u8, String> {
-    let is_it = |whole: &u8| match v.as_float() {
+fn parse_threshold(v: &Value, max: u8) -> Result<u8, String> {
+    let equals_value = |whole: &u8| match v.as_float() {
         Some(number) => f64::from(*whole).total_cmp(&number).is_eq(),
         None => v.as_integer() == Some(i64::from(*whole)),
     };
-    let found = (1..=most).find(is_it);
-    found.ok_or_else(|| format!("{v} is not a whole number from 1 to {most}"))
+    let number = (1..=max).find(equals_value);
+    number.ok_or_else(|| format!("{v} is not a whole number from 1 to {max}"))
 }
 
 /// Parses a text that may be empty.

@@ -70,8 +70,8 @@ pub(crate) fn open_trusted(path: &Path) -> Result<Option<File>> {
 pub(super) fn open_settings(path: &Path, owner: u32) -> Result<File> {
     let (directory, name) = open_directory(path)?;
     let metadata = File::from(directory.try_clone()?).metadata()?;
-    let is_theirs = metadata.uid() == 0 || metadata.uid() == owner;
-    let opened = if is_theirs && foreign_directory_reason(&directory)?.is_none() {
+    let is_trusted_owner = metadata.uid() == 0 || metadata.uid() == owner;
+    let opened = if is_trusted_owner && foreign_directory_reason(&directory)?.is_none() {
         rustix::fs::openat(&directory, name, READ, Mode::empty())
     } else {
         open_within(&directory, name)

@@ -38,12 +38,12 @@ pub(crate) fn run<T>(
     io::stdout().write_all(&answer)
 }
 
-fn set_limit(resource: Resource, most: u64) -> io::Result<()> {
-    let most = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
+fn set_limit(resource: Resource, max: u64) -> io::Result<()> {
+    let max = Rlimit {
+        current: Some(max),
+        maximum: Some(max),
     };
-    setrlimit(resource, most).map_err(io::Error::from)
+    setrlimit(resource, max).map_err(io::Error::from)
 }
 
 /// Encodes an answer.

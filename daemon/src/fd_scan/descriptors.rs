@@ -53,11 +53,11 @@ pub(super) struct DescriptorReader<'a> {
 }
 
 impl<'a> DescriptorReader<'a> {
-    pub(super) fn new(numbers: &'a [DeviceNumber], scope: FileScope, most: usize) -> Self {
+    pub(super) fn new(numbers: &'a [DeviceNumber], scope: FileScope, limit: usize) -> Self {
         Self {
             numbers,
             scope,
-            limit: most,
+            limit,
             opens: Vec::new(),
             count_by_device: BTreeMap::new(),
             read_count: 0,
@@ -188,8 +188,8 @@ impl<'a> DescriptorReader<'a> {
     }
 
     /// Reads the descriptors of a process or thread. Returns whether it has any.
-    pub(super) fn read_table(&mut self, of: &OwnedFd, thread: Option<u32>) -> bool {
-        let directory = match openat(of, c"fd", DIRECTORY, Mode::empty()) {
+    pub(super) fn read_table(&mut self, descriptor: &OwnedFd, thread: Option<u32>) -> bool {
+        let directory = match openat(descriptor, c"fd", DIRECTORY, Mode::empty()) {
             Ok(directory) => directory,
             Err(error) => {
                 self.record_error(error);
@@ -350,7 +350,7 @@ pub(super) fn descriptor_count(process: &OwnedFd) -> Option<u64> {
     descriptor_count_at(process, b"fd")
 }
 
-fn descriptor_count_at(of: &OwnedFd, name: &[u8]) -> Option<u64> {
-    let stat = statat(of, name, AtFlags::empty()).ok()?;
+fn descriptor_count_at(descriptor: &OwnedFd, name: &[u8]) -> Option<u64> {
+    let stat = statat(descriptor, name, AtFlags::empty()).ok()?;
     u64::try_from(stat.st_size).ok()
 }

@@ -82,7 +82,7 @@ pub(crate) fn new_full_scan(
             while !holders.has_scanned(request) && Instant::now() < deadline {
                 tokio::time::sleep(CHECK_INTERVAL).await;
             }
-            let mut is_whole = holders.has_scanned(request);
+            let mut is_complete = holders.has_scanned(request);
             let mut poll = NewPoll::after_now(&state);
             let published = async {
                 while !poll.is_published(&state, &*poll_now) {
@@ -91,11 +91,11 @@ pub(crate) fn new_full_scan(
                 Ok::<(), RecvError>(())
             };
             // It took too long, or the daemon stops: the published state is what there is.
-            is_whole &= matches!(
+            is_complete &= matches!(
                 tokio::time::timeout(PUBLISH_TIMEOUT, published).await,
                 Ok(Ok(()))
             );
-            if !is_whole {
+            if !is_complete {
                 return ScanResult::Partial;
             }
             let ended = Instant::now();

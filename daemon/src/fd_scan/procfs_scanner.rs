@@ -74,7 +74,7 @@ impl ProcfsScanner {
         let is_own = readlinkat_raw(&root, c"self", &mut buffer)
             .is_ok_and(|(target, _)| target == own.as_bytes());
         // The link `self` resolves only in the procfs of a namespace that the daemon is in.
-        let has_hosts_first = readlinkat_raw(&root, c"self/ns/pid", &mut buffer)
+        let sees_host_init = readlinkat_raw(&root, c"self/ns/pid", &mut buffer)
             .is_ok_and(|(target, _)| target == INITIAL_PID_NAMESPACE);
         let own = openat(&root, c"self", DIRECTORY, Mode::empty());
         // The daemon itself has some.
@@ -85,7 +85,7 @@ impl ProcfsScanner {
             is_procfs,
             is_own_namespace: is_own,
             counts_descriptors,
-            sees_host_init: has_hosts_first,
+            sees_host_init,
             bounds: ScanBounds::DEFAULT,
             scan_count: AtomicU32::new(0),
         })

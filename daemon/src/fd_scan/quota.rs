@@ -87,9 +87,9 @@ impl DescriptorQuota {
     /// most, unless that would leave that person with fewer.
     pub(super) fn holder_to_evict(&self, person: u32) -> Option<ProcessKey> {
         let has = self.persons.get(&person).map_or(0, |of| of.holders.len());
-        let most = self.persons.values().max_by_key(|of| of.holders.len())?;
-        let last = most.holders.keys().next_back().copied();
-        last.filter(|_| most.holders.len() > has + 1)
+        let largest = self.persons.values().max_by_key(|of| of.holders.len())?;
+        let last = largest.holders.keys().next_back().copied();
+        last.filter(|_| largest.holders.len() > has + 1)
     }
 
     /// How many descriptors are kept per device and process of this person.
@@ -101,12 +101,12 @@ impl DescriptorQuota {
     /// The person to reduce after this person got more descriptors: this person, or the one with
     /// the most where the total is too high. A person with one descriptor of each is not reduced.
     pub(super) fn excess(&self, person: u32) -> Option<QuotaExcess> {
-        let cut = |person: u32, most| {
+        let cut = |person: u32, limit| {
             let of = self.persons.get(&person)?;
-            (of.opens > most && of.level != Some(1)).then(|| QuotaExcess {
+            (of.opens > limit && of.level != Some(1)).then(|| QuotaExcess {
                 holders: of.holders.keys().copied().collect(),
                 // Leaves some room, so that not each new descriptor causes a reduction.
-                total: most / 4 * 3,
+                total: limit / 4 * 3,
                 person,
             })
         };
@@ -118,8 +118,8 @@ impl DescriptorQuota {
         }
         let may_give = |(_, of): &(&u32, &PersonQuota)| of.level != Some(1);
         let persons = self.persons.iter().filter(may_give);
-        let (most, of) = persons.max_by_key(|(_, of)| of.opens)?;
-        cut(*most, of.opens / 2)
+        let (largest, of) = persons.max_by_key(|(_, of)| of.opens)?;
+        cut(*largest, of.opens / 2)
     }
 
     /// Sets how many descriptors per device and process of this person are kept.
@@ -244,14 +244,14 @@ mod tests {
 
     #[test]
     fn small_needs_are_kept_whole() {
-        let cut = |most| QuotaExcess {
+        let cut = |largest| QuotaExcess {
             holders: Vec::new(),
-            total: most,
+            total: largest,
             person: 1,
         };
         let both = [opens(1, 30), opens(2, 2)].concat();
         let processes = [both, opens(1, 30)];
-        let level = |most| cut(most).level(processes.iter().map(Vec::as_slice));
+        let level = |limit| cut(limit).level(processes.iter().map(Vec::as_slice));
         assert_eq!(
             [level(62), level(42), level(3), level(0)],
             [usize::MAX, 20, 1, 1]

@@ -195,18 +195,18 @@ impl ScanSchedule {
             }
         }
         let mut at_once = Vec::new();
-        let mut in_turn = Vec::new();
+        let mut scheduled = Vec::new();
         for entry in &self.entries {
             if entry.waits_for(request) {
                 at_once.push(entry);
             } else if entry.due <= now && entry.kind != EntryKind::Kernel {
-                in_turn.push(entry);
+                scheduled.push(entry);
             }
         }
         at_once.sort_indirect_by_key(|entry| entry.weight);
-        in_turn.sort_unstable_by_key(|entry| (entry.due, entry.pid));
+        scheduled.sort_unstable_by_key(|entry| (entry.due, entry.pid));
         let mut left = MAX_DESCRIPTORS_PER_ROUND;
-        in_turn.retain(|entry| {
+        scheduled.retain(|entry| {
             let after = left.checked_sub(entry.descriptors().min(MAX_DESCRIPTORS_PER_ROUND));
             left = after
                 .filter(|_| entry.weight >= MANY_DESCRIPTORS_LOG2)
@@ -215,20 +215,20 @@ impl ScanSchedule {
         });
         // Many holders do not delay the other processes.
         let mut left = holder_scans_per_round(self.entries.len());
-        in_turn.retain(|entry| {
+        scheduled.retain(|entry| {
             let has_turn = entry.kind != EntryKind::Holder || left > 0;
             left -= usize::from(has_turn && entry.kind == EntryKind::Holder);
             has_turn
         });
-        in_turn.truncate(scans_per_round(self.entries.len()));
-        let now_or_never = |entry: &ScheduleEntry| ScheduledScan {
+        scheduled.truncate(scans_per_round(self.entries.len()));
+        let to_scan = |entry: &ScheduleEntry| ScheduledScan {
             pid: entry.pid,
             skip_if: None,
             effort: ScanEffort::AllThreads,
         };
-        let at_once = at_once.into_iter().map(now_or_never);
+        let at_once = at_once.into_iter().map(to_scan);
         at_once
-            .chain(in_turn.into_iter().map(ScheduleEntry::to_scan))
+            .chain(scheduled.into_iter().map(ScheduleEntry::to_scan))
             .collect()
     }
 
@@ -290,10 +290,10 @@ impl ScanSchedule {
         }
     }
 
-    /// Whether all processes except `but` were scanned for this request.
-    pub(super) fn is_complete(&self, request: u64, but: &BTreeSet<u32>) -> bool {
+    /// Whether all processes except `excluded` were scanned for this request.
+    pub(super) fn is_complete(&self, request: u64, excluded: &BTreeSet<u32>) -> bool {
         let mut waiting = self.entries.iter().filter(|entry| entry.waits_for(request));
-        waiting.all(|entry| but.contains(&entry.pid))
+        waiting.all(|entry| excluded.contains(&entry.pid))
     }
 
     /// The most important reason why a process was not scanned completely.
@@ -375,9 +375,9 @@ impl ScheduleEntry {
 
     fn new(pid: u32, now: Millis, is_old: bool) -> Self {
         // Fibonacci hashing spreads neighbouring PIDs.
-        let spread = (Millis::from(pid.wrapping_mul(2_654_435_769)) * FULL_PASS_INTERVAL) >> 32;
+        let offset = (Millis::from(pid.wrapping_mul(2_654_435_769)) * FULL_PASS_INTERVAL) >> 32;
         let (first_seen, due) = if is_old {
-            (now.saturating_sub(FULL_PASS_INTERVAL), now + spread)
+            (now.saturating_sub(FULL_PASS_INTERVAL), now + offset)
         } else {
             (now, now)
         };

@@ -28,7 +28,7 @@ pub(super) type DevicesByPerson = BTreeMap<u32, BTreeSet<DeviceNumber>>;
 /// Holders that were found recently, and their ends.
 #[derive(Debug, Default)]
 pub(super) struct ShortLivedHolders {
-    found: BTreeMap<ProcessKey, (u32, Millis, BTreeSet<DeviceNumber>)>,
+    holders: BTreeMap<ProcessKey, (u32, Millis, BTreeSet<DeviceNumber>)>,
     /// When the short-lived processes were found, at most one per round.
     ended: BTreeMap<(u32, DeviceNumber), VecDeque<Millis>>,
     reported: BTreeSet<(u32, DeviceNumber)>,
@@ -43,18 +43,18 @@ impl ShortLivedHolders {
         opens: &[OpenDescriptor],
         now: Millis,
     ) {
-        if self.found.len() >= MAX_FOUND {
-            self.found
+        if self.holders.len() >= MAX_FOUND {
+            self.holders
                 .retain(|_, (_, at, _)| now.saturating_sub(*at) < SHORT_LIFE);
         }
-        if self.found.len() < MAX_FOUND {
+        if self.holders.len() < MAX_FOUND {
             let numbers = opens.iter().map(|open| open.number).collect();
-            self.found.entry(key).or_insert((person, now, numbers));
+            self.holders.entry(key).or_insert((person, now, numbers));
         }
     }
 
     pub(super) fn record_end(&mut self, key: &ProcessKey, now: Millis) {
-        let Some((person, at, numbers)) = self.found.remove(key) else {
+        let Some((person, at, numbers)) = self.holders.remove(key) else {
             return;
         };
         if now.saturating_sub(at) >= SHORT_LIFE {
@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(over(&mut holders, 24), holds);
         assert_eq!(over(&mut holders, 25), DevicesByPerson::new());
         assert_eq!(over(&mut holders, 100), DevicesByPerson::new());
-        assert_eq!((holders.found.len(), holders.ended.len()), (0, 0));
+        assert_eq!((holders.holders.len(), holders.ended.len()), (0, 0));
     }
 }

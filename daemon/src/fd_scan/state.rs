@@ -35,7 +35,7 @@ pub(super) struct ScanState {
     /// When a full scan was last requested.
     pub(super) requested_at: Option<Millis>,
     pub(super) schedule: ScanSchedule,
-    pub(super) found: Arc<FileHolders>,
+    pub(super) file_holders: Arc<FileHolders>,
     quota: DescriptorQuota,
     short_lived: ShortLivedHolders,
     /// A new process had ended before it was scanned.
@@ -89,17 +89,17 @@ impl ScanState {
         let is_more = numbers.iter().any(|number| !self.numbers.contains(number));
         self.numbers = numbers.into_iter().collect();
         let watched = Arc::clone(&self.numbers);
-        let found = Arc::make_mut(&mut self.found);
-        found.processes.retain(|key, opens| {
+        let file_holders = Arc::make_mut(&mut self.file_holders);
+        file_holders.processes.retain(|key, opens| {
             opens.retain(|open| watched.contains(&open.number));
             self.quota.set_count(key, opens.len());
             !opens.is_empty()
         });
-        let holds = |key: &ProcessKey| found.processes.contains_key(key);
+        let holds = |key: &ProcessKey| file_holders.processes.contains_key(key);
         self.quota.retain(holds);
-        found
+        file_holders
             .truncated
-            .retain(|key| found.processes.contains_key(key));
+            .retain(|key| file_holders.processes.contains_key(key));
         if is_more {
             self.request_rescan();
         }
@@ -117,7 +117,7 @@ impl ScanState {
         self.schedule = ScanSchedule::new();
         self.newest_pid = None;
         self.rounds = 0;
-        self.found = Arc::default();
+        self.file_holders = Arc::default();
         self.quota = DescriptorQuota::default();
         self.short_lived = ShortLivedHolders::default();
         self.denied_names = DeniedNames::default();
@@ -185,7 +185,7 @@ impl ScanState {
 
     fn holders_of(&self, pid: u32) -> Range<'_, ProcessKey, Vec<OpenDescriptor>> {
         let of = |start_ticks| ProcessKey { pid, start_ticks };
-        self.found.processes.range(of(0)..=of(u64::MAX))
+        self.file_holders.processes.range(of(0)..=of(u64::MAX))
     }
 
     /// Applies the result of a scan that started at `start` for this request, when the process had
@@ -223,16 +223,16 @@ impl ScanState {
                 opens.retain(|open| self.numbers.contains(&open.number));
                 let key = ProcessKey { pid, start_ticks };
                 let is_cut = truncate_opens(&mut opens, self.quota.level(person));
-                let known = self.found.processes.get(&key);
+                let known = self.file_holders.processes.get(&key);
                 let is_same =
-                    known == Some(&opens) && self.found.truncated.contains(&key) == is_cut;
+                    known == Some(&opens) && self.file_holders.truncated.contains(&key) == is_cut;
                 if known.is_some() && (is_same || opens.is_empty() && missed.is_some()) {
                     // Nothing new was read, or nothing at all.
                     ScanOutcome::Holds(missed)
                 } else {
                     let verdict = self.add_holder(key, person, opens, missed, start);
-                    if is_cut && self.found.processes.contains_key(&key) {
-                        Arc::make_mut(&mut self.found).truncated.insert(key);
+                    if is_cut && self.file_holders.processes.contains_key(&key) {
+                        Arc::make_mut(&mut self.file_holders).truncated.insert(key);
                     }
                     self.truncate_descriptors(person);
                     verdict
@@ -257,13 +257,13 @@ impl ScanState {
         if opens.is_empty() {
             return ScanOutcome::HoldsNothing(missed);
         }
-        if !self.found.processes.contains_key(&key) {
+        if !self.file_holders.processes.contains_key(&key) {
             // The earlier process with this PID has ended.
             self.end_holder(key.pid, now);
             self.short_lived.record_found(key, person, &opens, now);
         }
         self.remove_holder(key.pid);
-        if self.found.processes.len() >= MAX_HOLDERS {
+        if self.file_holders.processes.len() >= MAX_HOLDERS {
             let Some(other) = self.quota.holder_to_evict(person) else {
                 return ScanOutcome::HoldsNothing(missed.or(Some(SkipReason::NoRoom)));
             };
@@ -271,24 +271,24 @@ impl ScanState {
             self.schedule.mark_no_room(other.pid);
         }
         self.quota.add(person, key, opens.len());
-        let found = Arc::make_mut(&mut self.found);
-        found.processes.insert(key, opens);
+        let file_holders = Arc::make_mut(&mut self.file_holders);
+        file_holders.processes.insert(key, opens);
         ScanOutcome::Holds(missed)
     }
 
     /// Keeps fewer descriptors of the person with too many, after this person got more.
     fn truncate_descriptors(&mut self, person: u32) {
         while let Some(too_many) = self.quota.excess(person) {
-            let found = Arc::make_mut(&mut self.found);
+            let file_holders = Arc::make_mut(&mut self.file_holders);
             let opens = too_many.holders.iter();
-            let opens = opens.filter_map(|key| found.processes.get(key));
+            let opens = opens.filter_map(|key| file_holders.processes.get(key));
             let level = too_many.level(opens.map(Vec::as_slice));
             for key in &too_many.holders {
-                let Some(opens) = found.processes.get_mut(key) else {
+                let Some(opens) = file_holders.processes.get_mut(key) else {
                     continue;
                 };
                 if truncate_opens(opens, level) {
-                    found.truncated.insert(*key);
+                    file_holders.truncated.insert(*key);
                     self.quota.set_count(key, opens.len());
                 }
             }
@@ -309,9 +309,9 @@ impl ScanState {
         let key = self.holders_of(pid).next().map(|(key, _)| *key);
         if let Some(key) = key {
             // Copied only while a reader holds the result.
-            let found = Arc::make_mut(&mut self.found);
-            found.processes.remove(&key);
-            found.truncated.remove(&key);
+            let file_holders = Arc::make_mut(&mut self.file_holders);
+            file_holders.processes.remove(&key);
+            file_holders.truncated.remove(&key);
             self.quota.remove(&key);
         }
     }
@@ -329,8 +329,8 @@ impl ScanState {
     /// Publishes the persons with short-lived holders.
     pub(super) fn update_short_lived(&mut self, now: Millis) {
         let short_lived = self.short_lived.by_person(now);
-        if self.found.short_lived != short_lived {
-            Arc::make_mut(&mut self.found).short_lived = short_lived;
+        if self.file_holders.short_lived != short_lived {
+            Arc::make_mut(&mut self.file_holders).short_lived = short_lived;
         }
     }
 
@@ -369,8 +369,8 @@ impl ScanState {
         } else {
             None
         };
-        if self.found.incomplete_reason.as_deref() != why {
-            Arc::make_mut(&mut self.found).incomplete_reason = why.map(str::to_owned);
+        if self.file_holders.incomplete_reason.as_deref() != why {
+            Arc::make_mut(&mut self.file_holders).incomplete_reason = why.map(str::to_owned);
         }
     }
 }
@@ -438,17 +438,23 @@ mod tests {
         let hidden = "other users' processes cannot be scanned: not permitted";
         let mut state = watching();
         assert_eq!(
-            state.found.incomplete_reason.as_deref(),
+            state.file_holders.incomplete_reason.as_deref(),
             Some(FIRST_SCAN_PENDING)
         );
         scan_all(&mut state, &pair(true), None, 1_000);
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(hidden));
+        assert_eq!(
+            state.file_holders.incomplete_reason.as_deref(),
+            Some(hidden)
+        );
         // Newer processes say nothing about the others.
         state.apply_list(&pair(false), PidRange::Between(7, 9), 3_000);
         state.finish_round(state.requests, false);
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(hidden));
+        assert_eq!(
+            state.file_holders.incomplete_reason.as_deref(),
+            Some(hidden)
+        );
         scan_all(&mut state, &pair(false), None, 5_000);
-        assert_eq!(state.found.incomplete_reason, None);
+        assert_eq!(state.file_holders.incomplete_reason, None);
     }
 
     #[test]
@@ -462,7 +468,7 @@ mod tests {
             };
             state.request_rescan();
             scan_all(state, &pids, missed, 1_000);
-            state.found.incomplete_reason.clone()
+            state.file_holders.incomplete_reason.clone()
         };
         let own = Some(SkipReason::OwnNotPermitted);
         let others = Some(SkipReason::NotPermitted);
@@ -490,15 +496,15 @@ mod tests {
             Some(SkipReason::OutsideDev),
             1_000,
         );
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(hangs));
+        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(hangs));
         assert_eq!(due(&mut state, 1_001), [0; 0]);
         // It answers; the others are not yet scanned completely.
         state.hung_pids.clear();
         state.finish_round(state.requests, true);
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(hangs));
+        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(hangs));
         assert_eq!(due(&mut state, 1_001), [1, 7]);
         scan_all(&mut state, &pair(false), None, 3_000);
-        assert_eq!(state.found.incomplete_reason, None);
+        assert_eq!(state.file_holders.incomplete_reason, None);
     }
 
     const GPU: DeviceNumber = DeviceNumber {
@@ -539,7 +545,12 @@ mod tests {
     }
 
     fn pids(state: &ScanState) -> Vec<u32> {
-        state.found.processes.keys().map(|key| key.pid).collect()
+        state
+            .file_holders
+            .processes
+            .keys()
+            .map(|key| key.pid)
+            .collect()
     }
 
     #[test]
@@ -558,16 +569,16 @@ mod tests {
         assert_eq!(pids(&state), kept);
         state.finish_round(1, true);
         let why = "more processes hold devices than gpukilld tracks";
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(why));
+        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
         // When there is room again, both processes are kept once they were scanned.
-        for (gone, found) in [(7, many), (8, many + 1)] {
+        for (gone, held) in [(7, many), (8, many + 1)] {
             state.remove_holder(gone);
             state.finish_round(1, true);
-            assert_eq!(state.found.incomplete_reason.as_deref(), Some(why));
-            holds(&mut state, found, 1_000);
+            assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
+            holds(&mut state, held, 1_000);
         }
         state.finish_round(1, true);
-        assert_eq!(state.found.incomplete_reason, None);
+        assert_eq!(state.file_holders.incomplete_reason, None);
     }
 
     #[test]
@@ -576,7 +587,7 @@ mod tests {
         holds(&mut state, 7, 0);
         state.finish_round(1, true);
         let why = "there are more processes than are scanned";
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(why));
+        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
     }
 
     #[test]
@@ -589,7 +600,7 @@ mod tests {
         holds(&mut state, 7, 0);
         state.finish_round(1, false);
         let why = "there are more processes than are scanned";
-        assert_eq!(state.found.incomplete_reason.as_deref(), Some(why));
+        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
     }
 
     #[test]
@@ -623,7 +634,7 @@ mod tests {
     }
 
     fn kept(state: &ScanState) -> usize {
-        state.found.processes.values().map(Vec::len).sum()
+        state.file_holders.processes.values().map(Vec::len).sum()
     }
 
     #[test]
@@ -637,10 +648,15 @@ mod tests {
         }
         assert!(kept(&state) <= 16_386 + 300, "{}", kept(&state));
         // Each process stays a holder, marked as truncated; the other person's is not.
-        assert_eq!(state.found.processes.len(), 296);
-        let cut: Vec<u32> = state.found.truncated.iter().map(|key| key.pid).collect();
+        assert_eq!(state.file_holders.processes.len(), 296);
+        let cut: Vec<u32> = state
+            .file_holders
+            .truncated
+            .iter()
+            .map(|key| key.pid)
+            .collect();
         assert_eq!(cut, (1..=295).collect::<Vec<_>>());
-        let other = state.found.processes.iter().next_back().unwrap();
+        let other = state.file_holders.processes.iter().next_back().unwrap();
         assert_eq!((other.0.pid, other.1.len()), (400, 300));
         // When they have ended, the limits are lifted.
         let rest = PidList {
@@ -650,7 +666,10 @@ mod tests {
         };
         state.apply_list(&rest, PidRange::All, 0);
         has_copies(&mut state, 295, 1_000, 8_193);
-        assert_eq!((kept(&state), state.found.truncated.len()), (8_493, 0));
+        assert_eq!(
+            (kept(&state), state.file_holders.truncated.len()),
+            (8_493, 0)
+        );
     }
 
     #[test]
@@ -661,8 +680,8 @@ mod tests {
         }
         has_copies(&mut state, 400, 400, 300);
         assert!(kept(&state) <= 65_536, "{}", kept(&state));
-        assert_eq!(state.found.processes.len(), 101);
-        let other = state.found.processes.iter().next_back().unwrap();
+        assert_eq!(state.file_holders.processes.len(), 101);
+        let other = state.file_holders.processes.iter().next_back().unwrap();
         assert_eq!((other.0.pid, other.1.len()), (400, 300));
     }
 }

@@ -131,7 +131,7 @@ impl ScanWorker {
         let now = self.now();
         let mut state = self.lock();
         for key in holders {
-            if state.found.processes.contains_key(&key) {
+            if state.file_holders.processes.contains_key(&key) {
                 state.end_holder(key.pid, now);
                 // The process that has the PID now is new.
                 state.schedule.reset(key.pid, now);
@@ -158,7 +158,7 @@ impl ScanWorker {
     }
 
     pub(super) fn file_holders(self: &Arc<Self>) -> Arc<FileHolders> {
-        Arc::clone(&self.replace_hung_thread().found)
+        Arc::clone(&self.replace_hung_thread().file_holders)
     }
 
     /// Reads the descriptors of one process now, without a round of the scan, and waits for them
@@ -294,9 +294,9 @@ impl ScanWorker {
         state.finish_round(request, listed_all);
         state.update_short_lived(self.now());
         // Its children may hold what it held: they are scanned at once, a few times.
-        let has_missed = std::mem::take(&mut state.missed_short_lived);
+        let missed_short_lived = std::mem::take(&mut state.missed_short_lived);
         state.follow_ups = match round {
-            RoundKind::Full if has_missed && state.follow_ups < MAX_FOLLOW_UP_ROUNDS => {
+            RoundKind::Full if missed_short_lived && state.follow_ups < MAX_FOLLOW_UP_ROUNDS => {
                 state.follow_ups + 1
             }
             RoundKind::Full | RoundKind::Hinted => 0,
@@ -338,18 +338,18 @@ impl ScanWorker {
     /// Finds new and ended processes. Returns whether all were listed.
     fn list_processes(&self) -> bool {
         let newest = self.scanner.newest_pid();
-        let Some(which) = self.lock().next_pid_range(newest) else {
+        let Some(range) = self.lock().next_pid_range(newest) else {
             return false;
         };
-        let listed = self.scanner.list_pids(which);
+        let listed = self.scanner.list_pids(range);
         let now = self.now();
         let mut state = self.lock();
         match listed {
             Ok(listed) => {
                 state.list_error = None;
                 state.newest_pid = newest;
-                state.apply_list(&listed, which, now);
-                which == PidRange::All
+                state.apply_list(&listed, range, now);
+                range == PidRange::All
             }
             Err(error) => {
                 let why = sanitize(error.to_string().as_bytes(), 80);

@@ -60,11 +60,11 @@ impl DailyCounts {
             };
         }
         for record in records {
-            let was_rehearsed = record.mode <= GuardMode::DryRun;
+            let is_simulated = record.mode <= GuardMode::DryRun;
             let (warned, ended) = match &record.step {
                 GuardStep::Warned { .. } if is_first(record) => (1, 0),
                 // A real end counts when its outcome is known.
-                GuardStep::Ended(victim) if was_rehearsed && victim.leave_to.is_none() => (0, 1),
+                GuardStep::Ended(victim) if is_simulated && victim.leave_to.is_none() => (0, 1),
                 GuardStep::Outcome(outcome) if outcome.ended > 0 => (0, 1),
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
@@ -82,13 +82,13 @@ impl DailyCounts {
                 counted.warned = counted.warned.saturating_add(warned);
                 counted.ended = counted.ended.saturating_add(ended);
             };
-            let tally = match was_rehearsed {
+            let counts = match is_simulated {
                 true => &mut self.simulated,
                 false => &mut self.done,
             };
-            add(&mut tally.all);
+            add(&mut counts.all);
             for uid in affected_users(record) {
-                add(tally.of.entry(uid).or_default());
+                add(counts.of.entry(uid).or_default());
             }
         }
     }
@@ -169,7 +169,7 @@ mod tests {
         for (at, record) in [soft(1), dry(2), dry(3), soft(4), soft(5)] {
             today.add(at, &[record], |_| true);
         }
-        let of = |tally: &CountsByUser| (tally.all.warned, tally.of[&1_001].warned);
+        let of = |counts: &CountsByUser| (counts.all.warned, counts.of[&1_001].warned);
         assert_eq!(of(today.done()), (3, 3));
         assert_eq!(of(today.simulated()), (2, 2));
         today.add(Timestamp(72 * hour), &[warned(GuardMode::Soft)], |_| true);

@@ -63,7 +63,7 @@ pub(super) fn notify_users(
 }
 
 /// The steps that may be reported if the state cannot be saved: then no job is ended, and no user
-/// may be told that one is. Ends that are left to a scheduler are still reported.
+/// may be notified that one is. Ends that are left to a scheduler are still reported.
 pub(super) fn without_ends(mut records: Vec<GuardRecord>) -> Vec<GuardRecord> {
     records.retain(|record| match &record.step {
         GuardStep::Ended(victim) => victim.leave_to.is_some(),
@@ -91,9 +91,13 @@ struct NoticeContext<'a> {
 impl NoticeContext<'_> {
     /// The deadline of this user, and the remaining snoozes.
     fn warned_user(&self, record: &GuardRecord, uid: u32) -> Option<WarnedOwner> {
-        let is_it =
+        let is_same_violation =
             |open: &&OpenViolation| (&open.rule, &open.subject) == (&record.rule, &record.subject);
-        self.open.iter().find(is_it)?.warned_owner(uid).copied()
+        self.open
+            .iter()
+            .find(is_same_violation)?
+            .warned_owner(uid)
+            .copied()
     }
 }
 
@@ -165,10 +169,10 @@ fn send_all<'a>(
             });
         }
     }
-    let untold = people.len().saturating_sub(MAX_USERS);
-    if untold > 0 {
+    let unnotified = people.len().saturating_sub(MAX_USERS);
+    if unnotified > 0 {
         tracing::warn!(
-            untold,
+            unnotified,
             "too many users at once: not notified on their terminals"
         );
     }

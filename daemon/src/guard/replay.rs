@@ -27,7 +27,7 @@ const GAP_SAMPLES: u32 = 3;
 /// At most this many gaps are reported, the longest.
 const MAX_GAPS: usize = 100;
 
-/// What these rules would have done from `since` until `until`, with the samples of this store.
+/// The result of these rules from `since` until `until`, with the samples of this store.
 /// Waits for the disk.
 ///
 /// # Errors

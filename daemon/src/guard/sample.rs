@@ -123,7 +123,7 @@ fn device_samples(
     facts: &mut BTreeMap<DeviceId, DeviceFacts>,
 ) -> BTreeMap<DeviceId, DeviceSample> {
     for device in &sample.snapshot.devices {
-        facts.entry(device.id.clone()).or_default().learn(device);
+        facts.entry(device.id.clone()).or_default().update(device);
     }
     let used = sample.usage.devices.iter();
     used.map(|(id, usage)| {
@@ -147,16 +147,16 @@ fn device_samples(
 }
 
 impl DeviceFacts {
-    fn learn(&mut self, device: &Device) {
-        let learn = |known: &mut Option<String>, now: Option<&String>| {
+    fn update(&mut self, device: &Device) {
+        let update = |known: &mut Option<String>, now: Option<&String>| {
             if let Some(now) = now
                 && known.as_ref() != Some(now)
             {
                 *known = Some(now.clone());
             }
         };
-        learn(&mut self.name, device.name.last_known());
-        learn(&mut self.pci, device.pci.last_known());
+        update(&mut self.name, device.name.last_known());
+        update(&mut self.pci, device.pci.last_known());
         self.memory = usable_memory(device).or(self.memory);
         self.is_unified = device.memory_unified;
     }

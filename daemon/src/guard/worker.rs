@@ -216,7 +216,7 @@ impl GuardWorker {
         }
         let snoozes = memory.snoozes().to_vec();
         let today = self.state.counts.clone();
-        let beyond = self.overflow;
+        let overflow = self.overflow;
         let in_force = &self.in_force.borrow().rules;
         let evaluated_by = evaluated_at.map(|_| Arc::clone(&in_force.compiled));
         self.status.send_modify(|status| {
@@ -224,7 +224,7 @@ impl GuardWorker {
                 evaluated_at: evaluated_at.or(status.evaluated_at),
                 open,
                 simulated,
-                overflow: beyond,
+                overflow,
                 counts: today,
                 tripped_at: memory.tripped_at(),
                 is_trip_simulated: memory.is_trip_simulated(),

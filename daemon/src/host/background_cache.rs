@@ -235,12 +235,12 @@ where
 
 impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
     /// Records the time of a request.
-    fn record_request(&mut self, key: &K, now: Instant, most: usize) {
+    fn record_request(&mut self, key: &K, now: Instant, max_entries: usize) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.requested_at = now;
             return;
         }
-        self.make_room(most);
+        self.make_room(max_entries);
         let answer = CachedValue::Pending;
         let entry = CacheEntry {
             value: answer,
@@ -301,8 +301,8 @@ impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
     }
 
     /// Drops the oldest request when the cache is full.
-    fn make_room(&mut self, most: usize) {
-        if self.entries.len() >= most {
+    fn make_room(&mut self, max_entries: usize) {
+        if self.entries.len() >= max_entries {
             let oldest = self
                 .entries
                 .iter()

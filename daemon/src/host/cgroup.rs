@@ -189,8 +189,8 @@ impl PathFacts {
 pub(super) fn user_slice(text: &str) -> Option<u32> {
     text.lines().filter_map(CgroupLine::parse).find_map(|line| {
         let mut parts = line.path.split('/').skip(1);
-        let is_users = parts.next() == Some("user.slice");
-        let slice = parts.next().filter(|_| is_users)?;
+        let is_user_slice = parts.next() == Some("user.slice");
+        let slice = parts.next().filter(|_| is_user_slice)?;
         user_slice_uid(slice)?.parse().ok()
     })
 }

@@ -102,7 +102,7 @@ fn assert_container_facts(facts: &ContainerFacts) {
 }
 
 /// Bounded, and without control characters.
-pub(crate) fn assert_printable(text: &str, most: usize) {
-    assert!(text.len() <= most, "{} bytes", text.len());
+pub(crate) fn assert_printable(text: &str, max_bytes: usize) {
+    assert!(text.len() <= max_bytes, "{} bytes", text.len());
     assert!(!text.chars().any(char::is_control), "{text:?}");
 }

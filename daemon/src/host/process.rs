@@ -20,7 +20,7 @@ use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
 use super::seat;
 use super::status::{StatusFile, login_uid};
 use super::users::Users;
-use crate::fault::FoundFault;
+use crate::fault::PartFault;
 use crate::procfs::stat::{Stat, terminal_name};
 use crate::procfs::{is_absent, read_at_most, read_failure};
 use cached::{CachedProcess, has_executed, job_of};
@@ -160,12 +160,12 @@ impl ProcessReader {
         self.command_lines.settle(deadline);
         self.containers.settle(deadline);
         self.accounts.settle(deadline);
-        let news = self.command_lines.changes() + self.containers.changes();
-        let news = news + self.accounts.changes() + users.changes();
-        if news == self.completed_changes {
+        let changes = self.command_lines.changes() + self.containers.changes();
+        let changes = changes + self.accounts.changes() + users.changes();
+        if changes == self.completed_changes {
             return;
         }
-        self.completed_changes = news;
+        self.completed_changes = changes;
         for (pid, identity) in identified {
             self.complete(*pid, users);
             if let Some(known) = self.cached.get(pid) {
@@ -175,13 +175,13 @@ impl ProcessReader {
     }
 
     /// The current faults of the reads: the part and the text.
-    pub(crate) fn faults(&self) -> Vec<FoundFault> {
+    pub(crate) fn faults(&self) -> Vec<PartFault> {
         let commands = self.command_lines.fault().into_iter();
         let commands =
-            commands.map(|fault| FoundFault::new("processes", FaultCode::CommandLinesStuck, fault));
+            commands.map(|fault| PartFault::new("processes", FaultCode::CommandLinesStuck, fault));
         let containers = self.containers.faults().into_iter();
         let containers = containers
-            .map(|fault| FoundFault::new("containers", FaultCode::ContainerFilesStuck, fault));
+            .map(|fault| PartFault::new("containers", FaultCode::ContainerFilesStuck, fault));
         commands.chain(containers).collect()
     }
 
@@ -281,8 +281,8 @@ impl ProcessReader {
             key,
             stat: stat.clone(),
             read_at: now,
-            cache_time: same.map_or(MIN_CACHE_TIME, |it| {
-                it.cache_time.saturating_mul(2).min(MAX_CACHE_TIME)
+            cache_time: same.map_or(MIN_CACHE_TIME, |cached| {
+                cached.cache_time.saturating_mul(2).min(MAX_CACHE_TIME)
             }),
             cpu: before.map_or_else(|| CpuUsage::new(stat.cpu_ticks), |before| before.cpu),
             cgroup_container: group.container,
@@ -340,9 +340,15 @@ impl ProcessReader {
             .lineage
             .uid
             .map_or(Reading::Unsupported, Reading::Value);
-        let behind = users.person_behind(&uid, &person.namespace_owner, person.slice);
-        let behind = behind.known().copied().flatten();
-        for uid in known.lineage.uid.into_iter().chain(maker).chain(behind) {
+        let person_behind = users.person_behind(&uid, &person.namespace_owner, person.slice);
+        let person_behind = person_behind.known().copied().flatten();
+        for uid in known
+            .lineage
+            .uid
+            .into_iter()
+            .chain(maker)
+            .chain(person_behind)
+        {
             users.name(uid);
         }
     }

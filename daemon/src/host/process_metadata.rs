@@ -63,12 +63,12 @@ impl ProcessMetadata {
         row.started_at = person.started_at.clone();
         row.uid = person.uids.clone().map(|uids| uids.real);
         row.user = user_name(row.uid.clone(), users);
-        let behind = users.person_behind(&row.uid, &person.namespace_owner, person.slice);
+        let person_behind = users.person_behind(&row.uid, &person.namespace_owner, person.slice);
         row.owner = determine_owner(owner::OwnerFacts {
             uid: &row.uid,
             user: &row.user,
-            person_behind: &behind,
-            person_behind_name: &users.name_of_optional(&behind),
+            person_behind: &person_behind,
+            person_behind_name: &users.name_of_optional(&person_behind),
             namespace_owner: &person.namespace_owner,
             namespace_user: &users.name_of_optional(&person.namespace_owner),
             container: &person.location.container,

@@ -266,14 +266,14 @@ fn into_table(members: BTreeMap<u32, ProcessEntry>, is_cut: bool, users: &Users)
     members.into_iter().map(candidate).into_map()
 }
 
-/// The PIDs of all processes, up to `most`, and whether there are more. The lowest PIDs, those of
+/// The PIDs of all processes, up to `max_pids`, and whether there are more. The lowest PIDs, those of
 /// the system, are always included.
-pub(super) fn list_pids(procfs: &Path, most: usize) -> io::Result<(Vec<u32>, bool)> {
+pub(super) fn list_pids(procfs: &Path, max_pids: usize) -> io::Result<(Vec<u32>, bool)> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir(procfs)? {
         // The kernel lists PIDs in ascending order.
         if let Some(pid) = parse_pid(&entry?.file_name()) {
-            if pids.len() == most {
+            if pids.len() == max_pids {
                 return Ok((pids, true));
             }
             pids.push(pid);

@@ -57,9 +57,9 @@ fn is_at_seat(host_root: &Path, group: &CgroupLocation, uid: Option<u32>) -> Rea
     Reading::Value(false)
 }
 
-fn seat_reading(found: io::Result<bool>) -> Reading<bool> {
-    match found {
-        Ok(found) => Reading::Value(found),
+fn seat_reading(is_at_seat: io::Result<bool>) -> Reading<bool> {
+    match is_at_seat {
+        Ok(is_at_seat) => Reading::Value(is_at_seat),
         // No such session, or no logind.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Value(false),
         Err(error) => read_failure(error),

@@ -173,12 +173,12 @@ impl SocketWatcher {
     ///
     /// # Errors
     /// When the system cannot start a thread.
-    pub(crate) fn start(root: PathBuf, kept: SavedServedSockets) -> std::io::Result<Self> {
+    pub(crate) fn start(root: PathBuf, saved: SavedServedSockets) -> std::io::Result<Self> {
         let shared = Arc::new(WatcherShared::default());
         let answers = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("sockets".into())
-            .spawn(move || answers.run(SocketScanner::below(root, kept)))?;
+            .spawn(move || answers.run(SocketScanner::below(root, saved)))?;
         Ok(Self(shared))
     }
 
@@ -326,12 +326,12 @@ impl WatcherShared {
     }
 
     /// Publishes findings; false when the watcher stops.
-    fn publish(&self, found: Vec<(ProcessKey, SocketFindings)>) -> bool {
+    fn publish(&self, findings: Vec<(ProcessKey, SocketFindings)>) -> bool {
         let now = Instant::now();
         let mut known = self.lock();
-        for (key, found) in found {
+        for (key, findings) in findings {
             if known.watched.contains_key(&key) {
-                known.findings.insert(key, (found, now));
+                known.findings.insert(key, (findings, now));
             }
         }
         self.changed.notify_all();
@@ -358,16 +358,19 @@ impl WatcherShared {
     }
 }
 
-/// Selects up to `most` of these processes, alternating between owners.
+/// Selects up to `max_processes` of these processes, alternating between owners.
 fn limit_processes(
     processes: BTreeMap<ProcessKey, ProcessAttribution>,
-    most: usize,
+    max_processes: usize,
 ) -> BTreeMap<ProcessKey, ProcessAttribution> {
-    if processes.len() <= most {
+    if processes.len() <= max_processes {
         return processes;
     }
     let shares = processes.into_iter().map(|it| (it.1.budget_owner(), it));
-    interleave(shares).into_iter().take(most).into_map()
+    interleave(shares)
+        .into_iter()
+        .take(max_processes)
+        .into_map()
 }
 
 /// The parser of socket lists for fuzzing, and what must hold for any input.

@@ -292,8 +292,8 @@ impl Users {
     /// The person that owns this subordinate id, as far as known: an id with a user name has no
     /// such owner.
     pub(crate) fn owner_of_nameless(&self, uid: u32) -> Option<u32> {
-        let superior = self.subordinate_owner(uid).known().copied().flatten()?;
-        self.name(uid).known().is_none().then_some(superior)
+        let owner = self.subordinate_owner(uid).known().copied().flatten()?;
+        self.name(uid).known().is_none().then_some(owner)
     }
 
     /// The home directory of a user, likewise.
@@ -479,7 +479,7 @@ mod tests {
         let users = Users::new(SystemNameService {
             host_root: host_root(),
         });
-        let superior = |uid| {
+        let owner = |uid| {
             users.subordinate_owner(uid);
             users.owner_of_nameless(uid);
             users.settle(soon());
@@ -488,9 +488,9 @@ mod tests {
                 users.owner_of_nameless(uid),
             )
         };
-        assert_eq!(superior(60_019), (Some(Some(1002)), Some(1002)));
+        assert_eq!(owner(60_019), (Some(Some(1002)), Some(1002)));
         for uid in [59_999, 60_200, 70_000, 80_000] {
-            assert_eq!(superior(uid), (Some(None), None), "{uid}");
+            assert_eq!(owner(uid), (Some(None), None), "{uid}");
         }
         let user = Reading::Value(60_019);
         let behind = |slice| users.person_behind(&user, &Reading::Value(None), slice);

@@ -107,11 +107,11 @@ impl ConcurrencySlots {
         let mut waiting = SlotWaiter::enqueue(self, wanted);
         let slot = async {
             loop {
-                let news = self.changed.notified();
+                let change = self.changed.notified();
                 if let Some(slot) = waiting.take() {
                     return slot;
                 }
-                news.await;
+                change.await;
             }
         };
         tokio::time::timeout(timeout, slot).await.ok()
@@ -270,8 +270,9 @@ impl FdPermit {
     /// A permit, if one is left.
     pub(super) fn take() -> Option<Self> {
         // Without a limit there is always a permit.
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / KILL_DIVISOR;
-        let more = |held: u64| (held < most).then_some(held + 1);
+        let max_descriptors =
+            getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / KILL_DIVISOR;
+        let more = |held: u64| (held < max_descriptors).then_some(held + 1);
         let took = OPEN_HANDLES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         // Constructed only on success: dropping a permit releases it.
         took.is_ok().then(|| Self(()))

@@ -102,7 +102,7 @@ impl KillService {
         };
         let published = scan_now(&environment);
         let planned = plan_enforcement(enforcement, rules.rules(), &environment, &published);
-        let (NarrowedPlan { plan, users }, rest) =
+        let (NarrowedPlan { plan, users }, rest_of_job_reason) =
             planned.map_err(|outcome| (outcome, SignalStatus::Unsent))?;
         let caller = Authority::guard_caller();
         let owner = KillOwner::from_caller(&caller);
@@ -130,10 +130,13 @@ impl KillService {
             );
             let report = report.borrow().clone();
             let mut outcome = summarize_report(started.job.clone(), &report);
-            let rest = rest.map(|why| format!("the rest of its job is not ended: {why}"));
-            outcome.why = match (outcome.why, rest) {
-                (Some(why), Some(rest)) => Some(format!("{why}; {rest}")),
-                (why, rest) => why.or(rest),
+            let rest_of_job_reason =
+                rest_of_job_reason.map(|why| format!("the rest of its job is not ended: {why}"));
+            outcome.why = match (outcome.why, rest_of_job_reason) {
+                (Some(why), Some(rest_of_job_reason)) => {
+                    Some(format!("{why}; {rest_of_job_reason}"))
+                }
+                (why, rest_of_job_reason) => why.or(rest_of_job_reason),
             };
             result.finish(&started, outcome, signals_sent(&report));
         });
@@ -218,13 +221,14 @@ fn plan_enforcement(
         pid: *pid,
         start_ticks: *start_ticks,
     });
-    let whole = narrow_plan(planned(KillScope::Job)?, &keys.into_set(), &table);
-    let whole = whole.map_err(unenforced)?;
-    let rest = match job_plan_veto(&whole.plan, target) {
+    let job_plan = narrow_plan(planned(KillScope::Job)?, &keys.into_set(), &table);
+    let job_plan = job_plan.map_err(unenforced)?;
+    let rest_of_job_reason = match job_plan_veto(&job_plan.plan, target) {
         None => {
-            let is_shared = whole.users.is_some();
-            let rest = is_shared.then(|| "other users run processes in its container".to_owned());
-            return Ok((whole, rest));
+            let is_shared = job_plan.users.is_some();
+            let rest_of_job_reason =
+                is_shared.then(|| "other users run processes in its container".to_owned());
+            return Ok((job_plan, rest_of_job_reason));
         }
         Some(PlanVeto::WholePlan(why)) => return Err(unenforced(why)),
         Some(PlanVeto::RestOfJob(why)) => why,
@@ -232,6 +236,6 @@ fn plan_enforcement(
     let plan = planned(KillScope::Process)?;
     match process_plan_veto(&plan, target) {
         Some(why) => Err(unenforced(why.to_string())),
-        None => Ok((NarrowedPlan { plan, users: None }, Some(rest))),
+        None => Ok((NarrowedPlan { plan, users: None }, Some(rest_of_job_reason))),
     }
 }

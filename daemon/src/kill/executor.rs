@@ -30,6 +30,7 @@ use report::KillReporter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{SendResult, Target};
@@ -84,23 +85,23 @@ pub(super) fn execute(
         reporter.publish();
         return;
     }
-    let mut act = Execution::new(plan, authorization, environment, published, reporter);
-    act.open_targets();
-    act.send_signals();
-    act.settle_survivors();
-    act.report_strays();
-    act.report_unchecked();
-    act.wait_for_memory();
-    act.report_respawned();
-    act.mark_reaped_zombies_gone();
-    let report = act.reporter.finish(if environment.is_stopping() {
+    let mut execution = Execution::new(plan, authorization, environment, published, reporter);
+    execution.open_targets();
+    execution.send_signals();
+    execution.settle_survivors();
+    execution.report_strays();
+    execution.report_unchecked();
+    execution.wait_for_memory();
+    execution.report_respawned();
+    execution.mark_reaped_zombies_gone();
+    let report = execution.reporter.finish(if environment.is_stopping() {
         Stage::Interrupted
     } else {
         Stage::Done
     });
     // The record comes first: a client that reads the last report finds it in the store.
     record_outcome(plan, &report, recorded.ok());
-    act.reporter.publish();
+    execution.reporter.publish();
 }
 
 /// Records the intent. When the store cannot, the intent goes to the log, and a kill that a person
@@ -111,7 +112,7 @@ fn record_intent(
     environment: &KillEnvironment,
 ) -> Result<OpenAction, String> {
     let document = KillPlanDocument::from(plan);
-    let act = Action {
+    let action = Action {
         kind: ActionKind::Kill,
         uid: authorization.caller.uid,
         request: authorization.request_text.clone(),
@@ -119,14 +120,14 @@ fn record_intent(
     };
     environment
         .store
-        .record_intent_about(act, affected_facts(plan))
+        .record_intent_about(action, affected_facts(plan))
 }
 
-fn record_outcome(plan: &KillPlan, report: &KillReport, act: Option<OpenAction>) {
+fn record_outcome(plan: &KillPlan, report: &KillReport, action: Option<OpenAction>) {
     let result = kill_result(plan, report);
     let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
-    match act {
-        Some(act) => act.settle(result, outcome),
+    match action {
+        Some(action) => action.settle(result, outcome),
         // Only the log has the intent in this case.
         None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), result, &outcome),
     }
@@ -200,39 +201,42 @@ impl<'a> Execution<'a> {
 
     /// Opens a handle on each target, then checks the target once more through it.
     fn open_targets(&mut self) {
-        match self
-            .environment
-            .process_tables
-            .read_all(&self.environment.authority.users)
-        {
-            Ok(table) => self.initial_table = Arc::new(table),
-            Err(error) => {
-                let why = format!("cannot read the process table: {error}");
-                for target in &self.plan.targets {
-                    self.reporter
-                        .add_unsignalled(target, Outcome::Failed(why.clone()));
-                }
-                self.reporter.publish();
-                return;
-            }
-        }
         let plan = self.plan;
-        let planned = self
-            .initial_table
-            .values()
-            .map(|process| (process.lineage.key, process));
-        let planned = planned.filter(|(key, _)| self.members.contains(key));
-        self.observed = planned.map(|(key, it)| (key, it.clone())).into_map();
+        if let Err(error) = self.read_initial_table() {
+            let why = format!("cannot read the process table: {error}");
+            for target in &plan.targets {
+                self.reporter
+                    .add_unsignalled(target, Outcome::Failed(why.clone()));
+            }
+            self.reporter.publish();
+            return;
+        }
         for target in &plan.targets {
             match self.open_target(target) {
                 Ok(open) => self.targets.push(open),
                 Err(outcome) => self.reporter.add_unsignalled(target, outcome),
             }
         }
-        let came = self.add_joined();
+        let has_joined = self.add_joined();
         // Targets may have forked while the handles were opened.
-        self.has_forked = self.add_forked() || came;
+        self.has_forked = self.add_forked() || has_joined;
         self.reporter.publish();
+    }
+
+    /// Reads all processes, and keeps the planned ones as they are now.
+    fn read_initial_table(&mut self) -> io::Result<()> {
+        let environment = self.environment;
+        let table = environment
+            .process_tables
+            .read_all(&environment.authority.users)?;
+        self.observed = table
+            .values()
+            .map(|process| (process.lineage.key, process))
+            .filter(|(key, _)| self.members.contains(key))
+            .map(|(key, process)| (key, process.clone()))
+            .into_map();
+        self.initial_table = Arc::new(table);
+        Ok(())
     }
 
     /// Opens a handle on this process if it may get its signals.
@@ -271,7 +275,7 @@ impl<'a> Execution<'a> {
     fn veto(&self, target: &KillTarget, now: &ProcessInfo, had_signal: bool) -> Option<Outcome> {
         let roles = self.environment.authority.roles();
         let operators = self.environment.authority.operator_group_name();
-        let again = RecheckContext {
+        let context = RecheckContext {
             caller: self.authorization.caller,
             roles: &roles,
             operators: &operators,
@@ -283,7 +287,7 @@ impl<'a> Execution<'a> {
             used_gpu_itself: self.gpu_users.contains(&target.key),
             had_signal,
         };
-        veto(target, now, &again)
+        veto(target, now, &context)
     }
 
     /// Why a target gets no further signal. Minutes pass between two signals, and the target may
@@ -445,27 +449,27 @@ impl<'a> Execution<'a> {
 /// Waits until one of the pending targets has ended, at most until `deadline` and at most
 /// [`EXIT_WAIT`]. Returns the positions of the ended targets.
 fn wait_for_exits(targets: &[Target], deadline: Instant) -> Vec<usize> {
-    let left: Vec<(usize, &Target)> = targets
+    let pending: Vec<(usize, &Target)> = targets
         .iter()
         .enumerate()
         .filter(|(_, target)| target.is_pending())
         .collect();
-    let mut handles: Vec<PollFd<'_>> = left
+    let mut handles: Vec<PollFd<'_>> = pending
         .iter()
         .map(|(_, target)| PollFd::from_borrowed_fd(target.handle(), PollFlags::IN))
         .collect();
-    let length = deadline
+    let wait = deadline
         .saturating_duration_since(Instant::now())
         .min(EXIT_WAIT);
     let timeout = Timespec {
         tv_sec: 0,
-        tv_nsec: i64::from(length.subsec_nanos()),
+        tv_nsec: i64::from(wait.subsec_nanos()),
     };
     // An interrupted wait counts as no result yet.
     if !matches!(poll(&mut handles, Some(&timeout)), Ok(1..)) {
         return Vec::new();
     }
-    let ended = handles.iter().zip(&left);
+    let ended = handles.iter().zip(&pending);
     let ended = ended.filter(|(handle, _)| !handle.revents().is_empty());
     ended.map(|(_, (position, _))| *position).collect()
 }

@@ -91,7 +91,7 @@ impl Operations {
         self.guard_slots.take(person)
     }
 
-    /// Starts an operation on a thread of its own, which calls `act`. The slot is released when the
+    /// Starts an operation on a thread of its own, which calls `operation`. The slot is released when the
     /// thread ends.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Operations {
         slot: impl Send + 'static,
         owner: KillOwner,
         plan: &Arc<KillPlan>,
-        act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+        operation: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
     ) -> std::io::Result<OperationId> {
         let (report, followed) = watch::channel(Arc::new(KillReport {
             version: 0,
@@ -117,20 +117,20 @@ impl Operations {
             all.remove_expired(Instant::now());
             let id = OperationId(all.next);
             all.next += 1;
-            let one = OperationEntry {
+            let entry = OperationEntry {
                 owner,
                 plan: Arc::clone(plan),
                 report: followed,
                 ended: None,
             };
-            all.by_id.insert(id, one);
+            all.by_id.insert(id, entry);
             id
         };
         let operations = self.clone();
         let spawned = std::thread::Builder::new()
             .name(format!("act-{}", id.0 % 10_000))
             .spawn(move || {
-                run(id, &report, act);
+                run(id, &report, operation);
                 drop(slot);
                 operations.mark_ended(id);
             });
@@ -147,11 +147,11 @@ impl Operations {
     pub(super) fn get(&self, id: OperationId) -> Option<OperationHandle> {
         let mut all = self.lock();
         all.remove_expired(Instant::now());
-        let one = all.by_id.get(&id)?;
+        let entry = all.by_id.get(&id)?;
         Some(OperationHandle {
-            owner: one.owner,
-            plan: Arc::clone(&one.plan),
-            report: one.report.clone(),
+            owner: entry.owner,
+            plan: Arc::clone(&entry.plan),
+            report: entry.report.clone(),
         })
     }
 
@@ -160,7 +160,7 @@ impl Operations {
     pub(super) fn wait_until_idle(&self, deadline: Instant) -> usize {
         let mut all = self.lock();
         loop {
-            let under_way = all.by_id.values().filter(|one| one.ended.is_none());
+            let under_way = all.by_id.values().filter(|entry| entry.ended.is_none());
             let under_way = under_way.count();
             let left = deadline.saturating_duration_since(Instant::now());
             if under_way == 0 || left.is_zero() {
@@ -174,8 +174,8 @@ impl Operations {
     fn mark_ended(&self, id: OperationId) {
         let now = Instant::now();
         let mut all = self.lock();
-        if let Some(one) = all.by_id.get_mut(&id) {
-            one.ended = Some(now);
+        if let Some(entry) = all.by_id.get_mut(&id) {
+            entry.ended = Some(now);
         }
         all.remove_expired(now);
         drop(all);
@@ -193,11 +193,12 @@ impl Operations {
 impl OperationTable {
     fn remove_expired(&mut self, now: Instant) {
         let is_old = |at: Instant| now.saturating_duration_since(at) >= FINISHED_RETENTION;
-        self.by_id.retain(|_, one| !one.ended.is_some_and(is_old));
+        self.by_id
+            .retain(|_, entry| !entry.ended.is_some_and(is_old));
         let mut ended: Vec<(Instant, OperationId)> = self
             .by_id
             .iter()
-            .filter_map(|(id, one)| Some((one.ended?, *id)))
+            .filter_map(|(id, entry)| Some((entry.ended?, *id)))
             .collect();
         ended.sort_unstable();
         let too_many = ended.len().saturating_sub(MAX_FINISHED);
@@ -211,9 +212,9 @@ impl OperationTable {
 fn run(
     id: OperationId,
     report: &watch::Sender<Arc<KillReport>>,
-    act: impl FnOnce(&watch::Sender<Arc<KillReport>>),
+    operation: impl FnOnce(&watch::Sender<Arc<KillReport>>),
 ) {
-    let done = catch_unwind(AssertUnwindSafe(|| act(report)));
+    let done = catch_unwind(AssertUnwindSafe(|| operation(report)));
     if done.is_err() {
         tracing::error!(operation = id.0, "an operation panicked");
     }
@@ -255,10 +256,14 @@ mod tests {
     fn begin(
         operations: &Operations,
         uid: u32,
-        act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+        operation: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
     ) -> Option<OperationId> {
         let slot = operations.take_slot(LimitGroup::Person(uid), false)?;
-        Some(operations.start(slot, owner(uid), &plan(), act).unwrap())
+        Some(
+            operations
+                .start(slot, owner(uid), &plan(), operation)
+                .unwrap(),
+        )
     }
 
     fn end(report: &watch::Sender<Arc<KillReport>>, stage: Stage) {

@@ -124,7 +124,7 @@ fn ends_any(plan: &KillPlan) -> bool {
 fn describe_refusals(plan: &KillPlan) -> String {
     const MAX_DESCRIBED: usize = 4;
     let targets = plan.targets.iter().take(MAX_DESCRIBED);
-    let mut said: Vec<String> = targets
+    let mut descriptions: Vec<String> = targets
         .map(|target| {
             let why = match &target.action {
                 PlannedAction::End(_) => "is ended".to_owned(),
@@ -138,9 +138,9 @@ fn describe_refusals(plan: &KillPlan) -> String {
         .collect();
     let more = plan.targets.len().saturating_sub(MAX_DESCRIBED);
     if more > 0 {
-        said.push(format!("and {more} more"));
+        descriptions.push(format!("and {more} more"));
     }
-    said.join("; ")
+    descriptions.join("; ")
 }
 
 /// The plan as JSON, for the record.
@@ -156,7 +156,7 @@ fn record_refused(
     why: String,
 ) {
     let asked = request.selector.to_string();
-    let act = Action {
+    let action = Action {
         kind: ActionKind::Kill,
         uid: caller.uid,
         request: asked,
@@ -164,7 +164,7 @@ fn record_refused(
     };
     environment
         .store
-        .record_refusal(act, caller.limit_group, why);
+        .record_refusal(action, caller.limit_group, why);
 }
 
 /// The processes that a plan ends, their users and the devices they hold.

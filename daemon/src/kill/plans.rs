@@ -56,35 +56,41 @@ impl PendingPlans {
         while kept.plans.len() >= MAX_PLANS {
             // Reversed, so that of groups with equally many plans the one with the oldest plan
             // loses it. The only plan of a person stays while another person has more.
-            let most = kept.plans.values().rev().map(|one| one.group);
-            let Some(most) = most.max_by_key(|group| kept.ids_of_group(*group).count()) else {
+            let largest = kept.plans.values().rev().map(|pending| pending.group);
+            let Some(largest) = largest.max_by_key(|group| kept.ids_of_group(*group).count())
+            else {
                 break;
             };
-            kept.drop_oldest_of(most);
+            kept.drop_oldest_of(largest);
         }
         let id = PlanId(kept.next);
         kept.next += 1;
-        let one = PendingPlan {
+        let pending = PendingPlan {
             owner,
             group,
             plan,
             since: now,
         };
-        kept.plans.insert(id, one);
+        kept.plans.insert(id, pending);
         id
     }
 
     pub(super) fn get(&self, owner: KillOwner, id: PlanId, now: Instant) -> Option<Arc<KillPlan>> {
         let kept = self.lock(now);
-        let one = kept.plans.get(&id).filter(|one| one.owner == owner)?;
-        Some(Arc::clone(&one.plan))
+        let pending = kept
+            .plans
+            .get(&id)
+            .filter(|pending| pending.owner == owner)?;
+        Some(Arc::clone(&pending.plan))
     }
 
     /// Removes and returns a plan of this owner.
     pub(super) fn take(&self, owner: KillOwner, id: PlanId, now: Instant) -> Option<Arc<KillPlan>> {
         let mut kept = self.lock(now);
-        kept.plans.get(&id).filter(|one| one.owner == owner)?;
-        kept.plans.remove(&id).map(|one| one.plan)
+        kept.plans
+            .get(&id)
+            .filter(|pending| pending.owner == owner)?;
+        kept.plans.remove(&id).map(|pending| pending.plan)
     }
 
     /// Locks the table and removes expired plans.
@@ -92,8 +98,9 @@ impl PendingPlans {
         // No code panics while it holds this lock; if some did, the plans in it would still be
         // whole.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = |one: &PendingPlan| now.saturating_duration_since(one.since) < PLAN_LIFETIME;
-        kept.plans.retain(|_, one| is_new(one));
+        let is_new =
+            |pending: &PendingPlan| now.saturating_duration_since(pending.since) < PLAN_LIFETIME;
+        kept.plans.retain(|_, pending| is_new(pending));
         kept
     }
 }
@@ -103,7 +110,7 @@ impl PendingPlanTable {
     fn ids_of_group(&self, group: LimitGroup) -> impl Iterator<Item = PlanId> {
         let plans = self.plans.iter();
         plans
-            .filter(move |(_, one)| one.group == group)
+            .filter(move |(_, pending)| pending.group == group)
             .map(|(id, _)| *id)
     }
 

@@ -56,18 +56,20 @@ fn resume_all_left(left: &[ProcessKey], reader: &ProcessTableReader) -> Option<S
             }
         }
     }
-    let said = [
+    let descriptions = [
         (
             "resumed after interrupted kills had left them stopped",
             went_on,
         ),
         ("left stopped by interrupted kills and not resumed", stayed),
     ];
-    let said = said.into_iter().filter(|(_, pids)| !pids.is_empty());
-    let said: Vec<String> = said
+    let descriptions = descriptions
+        .into_iter()
+        .filter(|(_, pids)| !pids.is_empty());
+    let descriptions: Vec<String> = descriptions
         .map(|(what, pids)| format!("{what}: {}", list_pids(&pids)))
         .collect();
-    (!said.is_empty()).then(|| said.join("; "))
+    (!descriptions.is_empty()).then(|| descriptions.join("; "))
 }
 
 /// Resumes one process; false where it has ended. A process that waits on a device is not stopped

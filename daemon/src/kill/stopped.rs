@@ -101,13 +101,13 @@ impl StopGuard {
 
 impl Drop for StopGuard {
     fn drop(&mut self) {
-        let is_ours = self
+        let was_registered = self
             .stopped
             .lock()
             .by_position
             .remove(&self.position)
             .is_some();
-        if is_ours {
+        if was_registered {
             // SIGCONT has no effect on a process that is killed meanwhile.
             let _ = resume(&self.handle);
             self.stopped.file.clear(self.position);

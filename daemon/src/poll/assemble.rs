@@ -11,7 +11,7 @@ use super::device_index::DeviceIndices;
 use super::gone_devices::GoneDevices;
 use crate::backend::reader::LatestReadings;
 use crate::backend::{BackendError, BackendReadings, DeviceReadings, LossCause};
-use crate::fault::FoundFault;
+use crate::fault::PartFault;
 use crate::fd_scan::FileHolders;
 use crate::host::process::ProcessMetadata;
 use crate::host::users::Users;
@@ -92,8 +92,12 @@ impl PollState {
 
     /// Takes the facts of this poll beside the lists: the PIDs without a process, and the open
     /// device files.
-    pub(super) fn set_process_facts(&mut self, absent: &BTreeSet<u32>, found: &Arc<FileHolders>) {
-        self.listed_pids.set_process_facts(absent, found);
+    pub(super) fn set_process_facts(
+        &mut self,
+        absent: &BTreeSet<u32>,
+        file_holders: &Arc<FileHolders>,
+    ) {
+        self.listed_pids.set_process_facts(absent, file_holders);
     }
 
     /// Whether a listed PID belongs to another process by now, so that all file descriptors must be
@@ -172,11 +176,11 @@ impl PollState {
     }
 
     /// The faults of devices that are gone.
-    pub(super) fn faults(&self) -> Vec<FoundFault> {
+    pub(super) fn faults(&self) -> Vec<PartFault> {
         self.gone_devices.faults()
     }
 
-    /// Drops the rows of those of these devices that are gone.
+    /// Drops the rows of these devices, if they are gone.
     pub(super) fn forget_devices(&mut self, devices: &[DeviceId]) {
         self.gone_devices.forget(devices);
     }
@@ -189,7 +193,7 @@ impl PollState {
     }
 
     /// The processes that the store was not asked about.
-    pub(super) fn unqueried(&self) -> impl Iterator<Item = DeviceProcess> {
+    pub(super) fn unqueried_rows(&self) -> impl Iterator<Item = DeviceProcess> {
         let use_times = self.use_times.iter();
         use_times
             .filter(|(_, use_times)| !use_times.is_queried)
@@ -260,7 +264,7 @@ impl PollState {
         }
     }
 
-    /// What earlier polls know of a device.
+    /// The facts that earlier polls know of a device.
     fn device_history(&mut self, read: &DeviceReadings, now: Timestamp) -> DeviceHistory {
         let lost = read.lost.as_ref().map(|cause| {
             let LossCause { kind, why } = cause.clone();
@@ -307,26 +311,32 @@ impl PollState {
             .filter(|device| device.stale_since.is_none() && device.processes.known().is_some())
             .map(|device| &device.id)
             .into_set();
-        let here: BTreeSet<&DeviceId> = snapshot.devices.iter().map(|device| &device.id).into_set();
+        let present_devices: BTreeSet<&DeviceId> =
+            snapshot.devices.iter().map(|device| &device.id).into_set();
         let present: BTreeSet<(DeviceId, ProcessKey)> = snapshot
             .processes
             .iter()
             .filter_map(|row| Some((row.device.clone(), row.last_known_key()?)))
             .into_set();
-        let may_be_there = |device: &DeviceId| here.contains(device) && !reported.contains(device);
+        let may_be_present =
+            |device: &DeviceId| present_devices.contains(device) && !reported.contains(device);
         self.use_times
-            .retain(|row, _| present.contains(row) || may_be_there(&row.0));
-        let nobodies = snapshot.processes.iter();
-        let nobodies = nobodies.filter(|row| row.last_known_key().is_none());
-        let nobodies: BTreeSet<(DeviceId, u32)> =
-            nobodies.map(|row| (row.device.clone(), row.pid)).into_set();
+            .retain(|row, _| present.contains(row) || may_be_present(&row.0));
+        let unowned_rows = snapshot.processes.iter();
+        let unowned_rows = unowned_rows.filter(|row| row.last_known_key().is_none());
+        let unowned_rows: BTreeSet<(DeviceId, u32)> = unowned_rows
+            .map(|row| (row.device.clone(), row.pid))
+            .into_set();
         self.unknown_pids
-            .retain(|row, _| nobodies.contains(row) || may_be_there(&row.0));
-        self.listed.retain(|device, _| here.contains(device));
-        self.listed_pids.keep_only(&here);
-        self.last_processes.keep_only(&here);
-        self.lost_since.retain(|device, _| here.contains(device));
-        self.last_xid.retain(|device, _| here.contains(device));
+            .retain(|row, _| unowned_rows.contains(row) || may_be_present(&row.0));
+        self.listed
+            .retain(|device, _| present_devices.contains(device));
+        self.listed_pids.keep_only(&present_devices);
+        self.last_processes.keep_only(&present_devices);
+        self.lost_since
+            .retain(|device, _| present_devices.contains(device));
+        self.last_xid
+            .retain(|device, _| present_devices.contains(device));
     }
 }
 

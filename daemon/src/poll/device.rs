@@ -9,7 +9,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 
-/// What earlier polls know of a device.
+/// The facts that earlier polls know of a device.
 pub(super) struct DeviceHistory {
     pub(super) host_memory: Option<Bytes>,
     pub(super) loss: Option<Loss>,

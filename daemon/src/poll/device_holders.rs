@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(super) struct HolderContext<'a> {
     pub(super) readings: &'a [Arc<BackendReadings>],
     pub(super) snapshot: &'a Snapshot,
-    pub(super) found: &'a FileHolders,
+    pub(super) file_holders: &'a FileHolders,
     /// The texts for devices with short-lived holders.
     pub(super) short_lived: &'a BTreeMap<DeviceId, String>,
     pub(super) processes: &'a BTreeMap<u32, ProcessMetadata>,
@@ -70,7 +70,10 @@ impl HolderContext<'_> {
     /// Why the list of holders may be incomplete.
     fn incomplete_reason(&self, device: &DeviceId) -> Option<String> {
         let short_lived = || self.short_lived.get(device).cloned();
-        self.found.incomplete_reason.clone().or_else(short_lived)
+        self.file_holders
+            .incomplete_reason
+            .clone()
+            .or_else(short_lived)
     }
 
     fn collect_holders(
@@ -81,7 +84,7 @@ impl HolderContext<'_> {
         own: &BTreeSet<DeviceNumber>,
     ) -> Vec<Holder> {
         let nodes = read.map_or(&[][..], |read| &read.nodes);
-        let here: BTreeMap<DeviceNumber, bool> = nodes
+        let own_nodes: BTreeMap<DeviceNumber, bool> = nodes
             .iter()
             .map(|node| (node.number, node.shared))
             .into_map();
@@ -94,17 +97,19 @@ impl HolderContext<'_> {
             });
         let mut watchers = Quota(MAX_SHARED_FILE_HOLDERS);
         let mut holders: BTreeMap<u32, Holder> = BTreeMap::new();
-        for (key, open) in &self.found.processes {
-            let holds_this = open.iter().any(|it| here.get(&it.number) == Some(&false));
+        for (key, open) in &self.file_holders.processes {
+            let holds_this = open
+                .iter()
+                .any(|it| own_nodes.get(&it.number) == Some(&false));
             let holds_any = open.iter().any(|it| own.contains(&it.number));
-            let shares = open.iter().any(|it| here.contains_key(&it.number));
+            let shares = open.iter().any(|it| own_nodes.contains_key(&it.number));
             let row = rows.get(&key.pid).and_then(|rows| rows[0].key());
             let is_listed = row == Some(*key);
             if !holds_this && !is_listed && (holds_any || !shares || !watchers.take()) {
                 continue;
             }
             let holder = Holder {
-                holds: held_file_names(open, &here, names),
+                holds: held_file_names(open, &own_nodes, names),
                 holds_this_device: holds_this,
                 ..self.describe_holder(*key)
             };
@@ -115,11 +120,11 @@ impl HolderContext<'_> {
         }
         for (pid, rows) in rows {
             let key = rows.iter().find_map(|row| row.key());
-            let found = holders.remove(&pid);
+            let holder = holders.remove(&pid);
             let same = |holder: &Holder| {
                 holder.start_ticks.known() == key.map(|it| it.start_ticks).as_ref()
             };
-            let mut holder = found.filter(same).unwrap_or_else(|| match key {
+            let mut holder = holder.filter(same).unwrap_or_else(|| match key {
                 Some(key) => self.describe_holder(key),
                 None => holder_without_process(rows[0]),
             });
@@ -152,7 +157,9 @@ impl HolderContext<'_> {
     fn unlisted_reason(&self, device: &Device) -> Option<String> {
         match &device.process_count {
             // A process that was found could be scanned.
-            Reading::Failed(why) if self.found.incomplete_reason.as_ref() == Some(why) => None,
+            Reading::Failed(why) if self.file_holders.incomplete_reason.as_ref() == Some(why) => {
+                None
+            }
             Reading::Failed(why) => Some(why.clone()),
             Reading::Stale(_, seconds) => Some(format!("the list of processes is {seconds} s old")),
             Reading::Value(_) | Reading::Unsupported | Reading::Withheld => None,
@@ -171,7 +178,7 @@ impl HolderContext<'_> {
     fn is_running(&self, key: ProcessKey) -> bool {
         match ProcessStateInfo::read(self.procfs, key).state.known() {
             // Its first thread may have ended alone; other threads still have files open.
-            Some(ProcessState::Zombie) => self.found.processes.contains_key(&key),
+            Some(ProcessState::Zombie) => self.file_holders.processes.contains_key(&key),
             Some(_) => true,
             None => false,
         }
@@ -293,12 +300,12 @@ fn node_names<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> BTreeMap<Devic
 /// devices.
 fn held_file_names(
     open: &[OpenDescriptor],
-    here: &BTreeMap<DeviceNumber, bool>,
+    own_nodes: &BTreeMap<DeviceNumber, bool>,
     names: &BTreeMap<DeviceNumber, &str>,
 ) -> Vec<String> {
     let mut held: Vec<(bool, &str)> = open
         .iter()
-        .filter_map(|it| Some((*here.get(&it.number)?, *names.get(&it.number)?)))
+        .filter_map(|it| Some((*own_nodes.get(&it.number)?, *names.get(&it.number)?)))
         .collect();
     held.sort_unstable();
     held.dedup();

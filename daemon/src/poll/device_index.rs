@@ -58,7 +58,7 @@ impl DeviceIndices {
         are_all: bool,
     ) -> BTreeMap<DeviceId, u32> {
         let mut given = self.assigned.clone();
-        let here: BTreeSet<&DeviceId> = devices.clone().map(|(_, device)| &device.id).into_set();
+        let present: BTreeSet<&DeviceId> = devices.clone().map(|(_, device)| &device.id).into_set();
         let mut new: Vec<&DeviceReadings> = devices
             .clone()
             .map(|(_, device)| device)
@@ -67,7 +67,7 @@ impl DeviceIndices {
         if new.is_empty() {
             return given.devices;
         }
-        given.forget(&here);
+        given.forget(&present);
         new.sort_indirect_by_key(|device| {
             let address = address(device);
             (address.is_none(), address, device.index)
@@ -81,14 +81,14 @@ impl DeviceIndices {
             given.reserve_addresses(slots.chain(reported).into_set());
         }
         let is_out_of_place = |device: &&DeviceReadings| device.pci.failure().is_some();
-        let is_one_out_of_place = !are_nvidias && new.iter().any(is_out_of_place);
+        let is_any_out_of_place = !are_nvidias && new.iter().any(is_out_of_place);
         for device in new {
             // The driver's own number, as in `nvidia-smi`.
             let wanted = are_nvidias.then_some(device.index);
-            given.assign(device, wanted, &here);
+            given.assign(device, wanted, &present);
         }
         // A first answer may lack an address that the next one has.
-        let may_wait = is_one_out_of_place && self.waited_polls < MAX_WAIT_POLLS;
+        let may_wait = is_any_out_of_place && self.waited_polls < MAX_WAIT_POLLS;
         if are_all && may_wait {
             self.waited_polls += 1;
         } else if are_all {
@@ -109,14 +109,19 @@ impl AssignedIndices {
     }
 
     /// Assigns the index of its address, else the wanted one, else the next. Never an index that
-    /// another device in `here` has.
-    fn assign(&mut self, device: &DeviceReadings, wanted: Option<u32>, here: &BTreeSet<&DeviceId>) {
-        let is_anothers = |index| {
+    /// another device in `present` has.
+    fn assign(
+        &mut self,
+        device: &DeviceReadings,
+        wanted: Option<u32>,
+        present: &BTreeSet<&DeviceId>,
+    ) {
+        let is_taken = |index| {
             let mut devices = self.devices.iter();
-            devices.any(|(id, given)| *given == index && here.contains(id))
+            devices.any(|(id, given)| *given == index && present.contains(id))
         };
         let known_index = address(device).and_then(|address| self.by_address.get(address));
-        let known_index = known_index.copied().filter(|index| !is_anothers(*index));
+        let known_index = known_index.copied().filter(|index| !is_taken(*index));
         let wanted = wanted.filter(|index| !self.all_indices().any(|given| *given == *index));
         let index = known_index.or(wanted).unwrap_or_else(|| self.next_index());
         self.devices.insert(device.id.clone(), index);
@@ -136,9 +141,9 @@ impl AssignedIndices {
     }
 
     /// Bounds the memory against a driver that invents ids or addresses.
-    fn forget(&mut self, here: &BTreeSet<&DeviceId>) {
+    fn forget(&mut self, present: &BTreeSet<&DeviceId>) {
         if self.devices.len().max(self.by_address.len()) > MAX_DEVICES {
-            self.devices.retain(|id, _| here.contains(id));
+            self.devices.retain(|id, _| present.contains(id));
             let used: BTreeSet<u32> = self.devices.values().copied().into_set();
             self.by_address.retain(|_, index| used.contains(index));
         }

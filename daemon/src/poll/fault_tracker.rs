@@ -1,7 +1,7 @@
 //! Faults with their start times, and devices above a threshold. A fault is identified by its part
 //! and its text, so the text must not change while the fault lasts.
 
-use crate::fault::{FaultCause, FoundFault};
+use crate::fault::{FaultCause, PartFault};
 use crate::log_events::event;
 use gpukill_policy::alert::{self, AlertChange, AlertState, AlertTransition, Thresholds};
 use gpukill_proto::model::{Fault, Snapshot};
@@ -26,9 +26,9 @@ const MAX_FAULTS: usize = 200;
 impl FaultTracker {
     /// Takes the faults that are present now and returns them with their start times. Logs each
     /// when it starts and when it ends.
-    pub(super) fn update(&mut self, present: Vec<FoundFault>, now: Timestamp) -> Vec<Fault> {
+    pub(super) fn update(&mut self, present: Vec<PartFault>, now: Timestamp) -> Vec<Fault> {
         let mut before = std::mem::take(&mut self.present);
-        for FoundFault { part, cause } in present.into_iter().take(MAX_FAULTS) {
+        for PartFault { part, cause } in present.into_iter().take(MAX_FAULTS) {
             let FaultCause { code, what } = cause;
             let key = (part.clone(), stable_text(&what).to_owned());
             // The text stays as it was at the start.
@@ -68,7 +68,7 @@ impl AlertTracker {
             .map(|alert| Fault {
                 part: alert.part(),
                 code: alert.quantity.fault_code(),
-                what: alert.what(),
+                what: alert.description(),
                 since: alert.since,
             })
             .collect()
@@ -81,7 +81,7 @@ fn log_alert_change(
         transition: step,
     }: &AlertChange,
 ) {
-    let (gpu, gpu_uuid, what) = (alert.index, alert.device.0.as_str(), alert.what());
+    let (gpu, gpu_uuid, what) = (alert.index, alert.device.0.as_str(), alert.description());
     let (quantity, limit) = (alert.quantity.name(), alert.limit);
     let (value, why) = match *step {
         AlertTransition::Started(value) => {
@@ -111,7 +111,7 @@ mod tests {
         let mut faults = FaultTracker::default();
         let words = |value: &str| format!("power: {IMPOSSIBLE}: {value}");
         let mut update = |value: &str, now| {
-            let present = vec![FoundFault::new(
+            let present = vec![PartFault::new(
                 "GPU 0",
                 FaultCode::ReadingFailed,
                 words(value),
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn fault_keeps_its_start() {
         let mut faults = FaultTracker::default();
-        let fault = || vec![FoundFault::new("store", FaultCode::DiskFull, "disk full")];
+        let fault = || vec![PartFault::new("store", FaultCode::DiskFull, "disk full")];
         let since = |faults: Vec<Fault>| faults.first().map(|fault| fault.since);
         assert_eq!(
             since(faults.update(fault(), Timestamp(1))),

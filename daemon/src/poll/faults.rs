@@ -3,7 +3,7 @@
 
 use crate::backend::reader::LatestReadings;
 use crate::backend::{DRIVER_NOT_ANSWERING, DeviceReadings};
-use crate::fault::FoundFault;
+use crate::fault::PartFault;
 use crate::fd_scan::{FIRST_SCAN_PENDING, FileHolders};
 use crate::host::users::Users;
 use gpukill_policy::health::device_problems;
@@ -18,8 +18,8 @@ use std::time::Duration;
 pub(super) fn detect_faults(
     latest: &[(&'static str, LatestReadings)],
     snapshot: &Snapshot,
-) -> Vec<FoundFault> {
-    let mut all: Vec<FoundFault> = Vec::new();
+) -> Vec<PartFault> {
+    let mut all: Vec<PartFault> = Vec::new();
     all.extend(snapshot.backends.iter().filter_map(|backend| {
         let (code, what) = match &backend.state {
             BackendState::Failed(code, why) => (*code, why.clone()),
@@ -29,13 +29,13 @@ pub(super) fn detect_faults(
             | BackendState::Absent(_)
             | BackendState::Quiesced(_) => return None,
         };
-        Some(FoundFault::new(&backend.name, code, what))
+        Some(PartFault::new(&backend.name, code, what))
     }));
     for (name, latest) in latest {
         all.extend(late_fault(name, latest, snapshot));
         let readings = latest.readings.as_ref().map(|(readings, _)| readings);
         let beyond = readings.into_iter().flat_map(|readings| &readings.faults);
-        all.extend(beyond.map(|fault| fault.clone().found_in(*name)));
+        all.extend(beyond.map(|fault| fault.clone().with_part(*name)));
     }
     let works = |vendor: &str| {
         let backend = snapshot.backends.iter().find(|it| it.name == vendor);
@@ -56,7 +56,7 @@ pub(super) fn detect_faults(
                 // The silence is reported once instead of each old or missing value.
                 Some(read) if read.stale_since.is_some() => {
                     let part = format!("GPU {}", device.index);
-                    all.push(FoundFault::new(
+                    all.push(PartFault::new(
                         part,
                         FaultCode::GpuSilent,
                         DRIVER_NOT_ANSWERING,
@@ -101,13 +101,13 @@ const LATE_AFTER: Duration = Duration::from_secs(3);
 /// The fault of a backend with a slow driver.
 const SLOW: &str = "answers slowly: polls are less frequent until it answers in time again";
 
-fn late_fault(name: &str, latest: &LatestReadings, snapshot: &Snapshot) -> Option<FoundFault> {
+fn late_fault(name: &str, latest: &LatestReadings, snapshot: &Snapshot) -> Option<PartFault> {
     if latest.failure.is_some() {
         return None;
     }
     // One fault while it lasts, even if every other answer is in time.
     if latest.slowest_answer.is_some() {
-        return Some(FoundFault::new(name, FaultCode::AnswersSlowly, SLOW));
+        return Some(PartFault::new(name, FaultCode::AnswersSlowly, SLOW));
     }
     if latest.is_fresh() {
         return None;
@@ -132,11 +132,11 @@ fn late_fault(name: &str, latest: &LatestReadings, snapshot: &Snapshot) -> Optio
             "has not answered yet: the driver may be waking its devices",
         ),
     };
-    Some(FoundFault::new(name, code, what))
+    Some(PartFault::new(name, code, what))
 }
 
 /// Why the list of GPU processes may be incomplete; one fault for all GPUs.
-fn incomplete_list_faults(latest: &[(&'static str, LatestReadings)]) -> BTreeSet<FoundFault> {
+fn incomplete_list_faults(latest: &[(&'static str, LatestReadings)]) -> BTreeSet<PartFault> {
     let readings = latest.iter();
     let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
     let devices = readings.flat_map(|(readings, _)| &readings.devices);
@@ -144,7 +144,7 @@ fn incomplete_list_faults(latest: &[(&'static str, LatestReadings)]) -> BTreeSet
         .filter_map(|device| device.incomplete_reason.clone())
         // The first scan is still running.
         .filter(|why| why != FIRST_SCAN_PENDING)
-        .map(|why| FoundFault::new("processes", FaultCode::ListIncomplete, why))
+        .map(|why| PartFault::new("processes", FaultCode::ListIncomplete, why))
         .into_set()
 }
 
@@ -153,7 +153,7 @@ fn list_faults(
     latest: &[(&'static str, LatestReadings)],
     indices: &BTreeMap<&DeviceId, u32>,
     works: &dyn Fn(&str) -> bool,
-) -> Vec<FoundFault> {
+) -> Vec<PartFault> {
     let readings = latest
         .iter()
         .filter(|(name, _)| works(name))
@@ -165,7 +165,7 @@ fn list_faults(
         .flat_map(|device| {
             let index = indices.get(&device.id).copied().unwrap_or(device.index);
             let what = device_list_faults(device).into_iter();
-            what.map(move |(code, what)| FoundFault::new(format!("GPU {index}"), code, what))
+            what.map(move |(code, what)| PartFault::new(format!("GPU {index}"), code, what))
         })
         .collect()
 }
@@ -199,7 +199,7 @@ fn is_suspended(vitals: &Vitals) -> bool {
 
 /// `works`: whether the backend works. If not, each reading fails for a reason that is reported
 /// already.
-fn device_faults(device: &Device, works: bool) -> Vec<FoundFault> {
+fn device_faults(device: &Device, works: bool) -> Vec<PartFault> {
     let part = format!("GPU {}", device.index);
     if let Some(loss) = &device.lost {
         let (words, remedy) = (loss.kind.label(), loss.kind.remedy());
@@ -210,7 +210,7 @@ fn device_faults(device: &Device, works: bool) -> Vec<FoundFault> {
             LossKind::NotPermitted => FaultCode::NotPermitted,
             LossKind::Unknown => FaultCode::GpuStateUnknown,
         };
-        return vec![FoundFault::new(part, code, what)];
+        return vec![PartFault::new(part, code, what)];
     }
     if !works || is_suspended(&device.vitals) {
         return Vec::new();
@@ -238,15 +238,15 @@ fn device_faults(device: &Device, works: bool) -> Vec<FoundFault> {
         let what = format!("{what}{others}: {why}");
         Some((FaultCode::ReadingFailed, what))
     });
-    let parts = device.instances.iter().filter_map(|it| {
-        let why = it.memory_used.failure()?;
-        let what = format!("memory of instance {}: {why}", it.id);
+    let parts = device.instances.iter().filter_map(|instance| {
+        let why = instance.memory_used.failure()?;
+        let what = format!("memory of instance {}: {why}", instance.id);
         Some((FaultCode::InstanceMemoryFailed, what))
     });
     failed
         .chain(parts)
         .chain(device_problems(device))
-        .map(|(code, what)| FoundFault::new(&part, code, what))
+        .map(|(code, what)| PartFault::new(&part, code, what))
         .collect()
 }
 
@@ -256,17 +256,17 @@ const MAX_NAMED_USERS: usize = 3;
 /// Describes each device that short-lived processes of one user hold one after the other.
 pub(super) fn describe_short_lived(
     latest: &[(&'static str, LatestReadings)],
-    found: &FileHolders,
+    file_holders: &FileHolders,
     users: &Users,
 ) -> BTreeMap<DeviceId, String> {
-    if found.short_lived.is_empty() {
+    if file_holders.short_lived.is_empty() {
         return BTreeMap::new();
     }
     let readings = latest.iter();
     let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
     let devices = readings.flat_map(|(readings, _)| &readings.devices);
     let faults = devices.filter_map(|device| {
-        let persons = found.short_lived.iter().filter(|(_, numbers)| {
+        let persons = file_holders.short_lived.iter().filter(|(_, numbers)| {
             let mut own = device.nodes.iter().filter(|node| !node.shared);
             own.any(|node| numbers.contains(&node.number))
         });
@@ -339,7 +339,7 @@ mod tests {
             faults: Vec::new(),
         };
         let fault = late_fault("nvidia", &slow, &snapshot);
-        let expected = FoundFault::new("nvidia", FaultCode::AnswersSlowly, SLOW);
+        let expected = PartFault::new("nvidia", FaultCode::AnswersSlowly, SLOW);
         assert_eq!(fault, Some(expected));
         let never = "has not answered yet: the driver may be waking its devices";
         assert_eq!(fault_at(None, false), Some(never.to_owned()));
@@ -354,7 +354,7 @@ mod tests {
         device.memory_used = Reading::Failed("999".into());
         device.process_count = Reading::Failed("not all processes have been scanned yet".into());
         device.vitals.encoder = device.process_count.as_unknown();
-        let fault = |what: &str| FoundFault::new("GPU 3", FaultCode::ReadingFailed, what);
+        let fault = |what: &str| PartFault::new("GPU 3", FaultCode::ReadingFailed, what);
         assert_eq!(
             device_faults(&device, true),
             [fault("memory: 999"), fault("fan: timeout")]

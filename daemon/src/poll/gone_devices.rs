@@ -6,7 +6,7 @@
 
 use super::pci_slots::PciBus;
 use crate::backend::reader::LatestReadings;
-use crate::fault::FoundFault;
+use crate::fault::PartFault;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{
@@ -141,11 +141,11 @@ impl GoneDevices {
     }
 
     /// The faults: one for each GPU that is gone, or one for a whole driver.
-    pub(super) fn faults(&self) -> Vec<FoundFault> {
+    pub(super) fn faults(&self) -> Vec<PartFault> {
         let unloaded = self.unloaded_backends();
         let of_drivers = unloaded.iter().map(|(backend, number)| {
             let what = format!("all {number} GPUs are gone: its driver was unloaded");
-            FoundFault::new(*backend, FaultCode::DriverUnloaded, what)
+            PartFault::new(*backend, FaultCode::DriverUnloaded, what)
         });
         let one_by_one = self.known.values().filter_map(|known| {
             let loss = known.loss.as_ref()?;
@@ -162,7 +162,7 @@ impl GoneDevices {
                 "gone ({reason}): if it will not return, run gpukillctl forget --gpu {called}"
             );
             (!unloaded.contains_key(known.backend))
-                .then(|| FoundFault::new(format!("GPU {index}"), FaultCode::GpuGone, what))
+                .then(|| PartFault::new(format!("GPU {index}"), FaultCode::GpuGone, what))
         });
         of_drivers.chain(one_by_one).collect()
     }

@@ -4,13 +4,13 @@ use super::sampler::{Sampler, SamplerInput};
 use super::{PollResult, SnapshotBuilder};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::fault::FaultCause;
+use crate::fault::{FaultCause, PartFault};
 use crate::guard::Guard;
 use crate::heap::{self, TrimSchedule};
 use crate::log_events::event;
 use crate::rogue::Rogue;
 use crate::state::{HolderDemand, PublishedPoll, SnapshotPublisher, whole_milliseconds};
-use crate::store::Store;
+use crate::store::{Sample, Store};
 use crate::systemd;
 use gpukill_policy::health;
 use gpukill_proto::model::{DeviceId, EventKind, GpuEvent, Snapshot};
@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// What can happen to the poller between polls.
+/// An event for the poller between polls.
 pub(crate) enum PollerEvent {
     /// New settings, and a fault about keys that need a restart: those are ignored.
     Reload(Arc<Config>, Option<FaultCause>),
     /// New settings were rejected, with this fault.
     ReloadRejected(FaultCause),
-    /// Drop the rows of those of these devices that are gone.
+    /// Drop the rows of these devices, if they are gone.
     ForgetDevices(Vec<DeviceId>),
     /// Poll at once.
     PollNow,
@@ -93,9 +93,7 @@ impl Poller {
                 }
                 Ok(PollerEvent::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     if let Some(sample) = self.sampler.complete_sample() {
-                        self.guard.add_sample(&sample);
-                        self.rogue.add_sample(&sample);
-                        self.store.record_sample(sample);
+                        self.distribute_sample(sample);
                     }
                     return;
                 }
@@ -119,21 +117,13 @@ impl Poller {
 
     fn poll(&mut self, schedule: &mut PollSchedule) {
         let interval = self.interval();
-        let others = self.store.faults().into_iter();
-        let others = others.map(|fault| fault.found_in("store"));
-        let rules = self.guard.faults().into_iter();
-        let rules = rules.map(|fault| fault.found_in("guard"));
-        let rogue = self.rogue.faults().into_iter();
-        let rogue = rogue.map(|fault| fault.found_in("rogue"));
-        let own = self.settings_fault.iter();
-        let settings = own.map(|fault| fault.clone().found_in("settings"));
         let timeout = (interval / 2).min(MAX_BACKEND_WAIT);
         // Both times are of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.monotonic());
         let PollResult {
             snapshot,
             sharing,
-            holders: held,
+            holders,
             holders_at,
             events,
             groups,
@@ -143,7 +133,7 @@ impl Poller {
         } = self.snapshot_builder.poll(
             timeout,
             now,
-            others.chain(rules).chain(rogue).chain(settings).collect(),
+            self.collect_faults(),
             &self.config.alerts,
             self.holder_demand.is_requested(),
         );
@@ -169,7 +159,7 @@ impl Poller {
             snapshot: Arc::clone(&snapshot),
             sharing,
             accounts: Arc::clone(&accounts),
-            holders: held,
+            holders,
             holders_at,
             polling,
         });
@@ -186,13 +176,32 @@ impl Poller {
         let mut departed = 0;
         for sample in self.sampler.add(&poll) {
             departed += sample.departed.len();
-            self.guard.add_sample(&sample);
-            self.rogue.add_sample(&sample);
-            self.store.record_sample(sample);
+            self.distribute_sample(sample);
         }
         if self.trim.is_due(departed, at) {
             heap::return_free_memory();
         }
+    }
+
+    /// The faults of the parts of the daemon that no backend reports.
+    fn collect_faults(&self) -> Vec<PartFault> {
+        let parts = [
+            ("store", self.store.faults()),
+            ("guard", self.guard.faults()),
+            ("rogue", self.rogue.faults()),
+            ("settings", self.settings_fault.iter().cloned().collect()),
+        ];
+        let of_part = |(part, faults): (&'static str, Vec<FaultCause>)| {
+            let faults = faults.into_iter();
+            faults.map(move |fault| fault.with_part(part))
+        };
+        parts.into_iter().flat_map(of_part).collect()
+    }
+
+    fn distribute_sample(&self, sample: Sample) {
+        self.guard.add_sample(&sample);
+        self.rogue.add_sample(&sample);
+        self.store.record_sample(sample);
     }
 }
 
@@ -232,15 +241,15 @@ fn log_device_event(event: &GpuEvent, snapshot: &Snapshot) {
 
 /// The configured interval, or the multiple of it that covers the slowest answer and a quarter
 /// more.
-fn stretched_interval(set: Duration, slowest: Option<Duration>) -> Duration {
+fn stretched_interval(configured: Duration, slowest: Option<Duration>) -> Duration {
     let Some(slowest) = slowest else {
-        return set;
+        return configured;
     };
     let wanted = (slowest + slowest / 4)
         .min(MAX_STRETCHED_INTERVAL)
         .as_millis();
-    let times = wanted.div_ceil(set.as_millis().max(1)).max(1);
-    set.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
+    let times = wanted.div_ceil(configured.as_millis().max(1)).max(1);
+    configured.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
 /// When polls are due, and how many were late.
@@ -265,7 +274,7 @@ impl PollSchedule {
 
     fn wait(&self, now: Duration, at_most: Option<Duration>) -> Duration {
         let until_due = self.due.saturating_sub(now);
-        at_most.map_or(until_due, |most| until_due.min(most))
+        at_most.map_or(until_due, |max_wait| until_due.min(max_wait))
     }
 
     fn is_due(&self, now: Duration) -> bool {
@@ -278,12 +287,12 @@ impl PollSchedule {
     }
 
     fn start_poll(&mut self, now: Duration, interval: Duration) {
-        let behind = now.saturating_sub(self.due);
+        let delay = now.saturating_sub(self.due);
         self.started += 1;
-        self.started_late = behind > interval / 2;
+        self.started_late = delay > interval / 2;
         self.late += u64::from(self.started_late);
         // Missed polls are not made up.
-        self.due = if behind > interval {
+        self.due = if delay > interval {
             now + interval
         } else {
             self.due + interval

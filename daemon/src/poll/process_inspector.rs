@@ -98,7 +98,7 @@ impl ProcessInspector {
         let context = HolderContext {
             readings: &readings,
             snapshot: &snapshot,
-            found: &found,
+            file_holders: &found,
             short_lived: &BTreeMap::new(),
             processes: &self.identify_unlisted(&found, &snapshot, now, deadline),
             users: &self.users,

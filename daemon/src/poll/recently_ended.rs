@@ -33,7 +33,7 @@ pub(super) struct RecentlyEnded {
 impl RecentlyEnded {
     /// Compares this snapshot with the previous one.
     pub(super) fn update(&mut self, before: &Snapshot, snapshot: &Snapshot, now: Timestamp) {
-        let here: BTreeSet<(&DeviceId, ProcessKey)> = snapshot
+        let present: BTreeSet<(&DeviceId, ProcessKey)> = snapshot
             .processes
             .iter()
             .filter_map(|row| Some((&row.device, row.key()?)))
@@ -47,7 +47,7 @@ impl RecentlyEnded {
             .into_set();
         for row in &before.processes {
             let Some(key) = row.key() else { continue };
-            if !reported.contains(&row.device) || here.contains(&(&row.device, key)) {
+            if !reported.contains(&row.device) || present.contains(&(&row.device, key)) {
                 continue;
             }
             let ended = self.ended.entry(row.device.clone()).or_default();

@@ -193,8 +193,8 @@ impl Sampler {
         let interval = poll.interval.max(last.interval);
         let covered = covered_time(Some(since), interval);
         let before = last.snapshot.taken_at;
-        let by_the_wall = i128::from(now.0) - i128::from(before.0);
-        let jump = by_the_wall.abs_diff(i128::try_from(since.as_millis()).unwrap_or(i128::MAX));
+        let wall_ms = i128::from(now.0) - i128::from(before.0);
+        let jump = wall_ms.abs_diff(i128::try_from(since.as_millis()).unwrap_or(i128::MAX));
         let has_jumped = jump > interval.as_millis();
         let covered_ms = i64::try_from(covered.as_millis()).unwrap_or(i64::MAX);
         PollTransition {

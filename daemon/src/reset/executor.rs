@@ -57,7 +57,7 @@ pub(super) fn execute(
     caller: &Caller,
     report: &watch::Sender<Arc<ResetReport>>,
 ) {
-    let tell = |change: &dyn Fn(&mut ResetReport)| {
+    let update_report = |change: &dyn Fn(&mut ResetReport)| {
         report.send_modify(|report| {
             let report = Arc::make_mut(report);
             report.version += 1;
@@ -69,15 +69,15 @@ pub(super) fn execute(
     for target in &plan.devices {
         subject.add_device(&target.device.0);
     }
-    let act = Recorded {
+    let action = Recorded {
         kind: ActionKind::Reset,
         uid: caller.uid,
         request: plan.request.to_string(),
         plan: serde_json::to_string(&ResetPlanDocument::from(plan)).unwrap_or_default(),
     };
-    let recorded = store.record_intent_about(act, subject.clone());
+    let recorded = store.record_intent_about(action, subject.clone());
     if let Err(why) = &recorded {
-        tell(&|report| report.unrecorded = Some(why.clone()));
+        update_report(&|report| report.unrecorded = Some(why.clone()));
     }
     let done = catch_unwind(AssertUnwindSafe(|| {
         let runtime = runtime();
@@ -100,7 +100,7 @@ pub(super) fn execute(
                 return false;
             }
             log_outcome(&outcome, caller.uid);
-            tell(&|report| report.outcomes.push(outcome.clone()));
+            update_report(&|report| report.outcomes.push(outcome.clone()));
         }
         true
     }));
@@ -109,9 +109,9 @@ pub(super) fn execute(
         resetter.quiesce.end();
         tracing::error!("a reset panicked");
     }
-    let is_whole = matches!(done, Ok(true));
-    tell(&|report| {
-        report.stage = if is_whole {
+    let is_done = matches!(done, Ok(true));
+    update_report(&|report| {
+        report.stage = if is_done {
             Stage::Done
         } else {
             Stage::Interrupted
@@ -120,7 +120,7 @@ pub(super) fn execute(
     let last = Arc::clone(&report.borrow());
     let (result, outcome) = (reset_result(&last), report_document(&last));
     match recorded {
-        Ok(act) => act.settle(result, outcome),
+        Ok(action) => action.settle(result, outcome),
         // Only the log has it.
         Err(_) => log_unrecorded_end(ActionKind::Reset, &subject, result, &outcome),
     }
@@ -215,12 +215,12 @@ impl ResetExecution<'_> {
 
     /// The blockers that the request does not remove.
     fn blocked_ending(&self, target: &ResetTarget) -> ResetResult {
-        let stands = |blocker: &&Blocker| match blocker.remedy {
+        let remains = |blocker: &&Blocker| match blocker.remedy {
             Unblocker::Daemon => false,
             Unblocker::Force => !self.plan.request.force,
             Unblocker::Person => true,
         };
-        ResetResult::Blocked(target.blockers.iter().filter(stands).cloned().collect())
+        ResetResult::Blocked(target.blockers.iter().filter(remains).cloned().collect())
     }
 
     /// The target as it is now, after a scan of all processes that started now.
@@ -296,9 +296,9 @@ impl ResetExecution<'_> {
         );
         let done = helper_client::reset(&socket, gpu, || environment.is_stopping());
         drop(lock);
-        let stands = verify_device(environment, &target.device, target.vendor);
+        let response = verify_device(environment, &target.device, target.vendor);
         let took = whole_milliseconds(started_at.elapsed());
-        let (result, note) = conclude(done, stands, took);
+        let (result, note) = conclude(done, response, took);
         ResetOutcome {
             note,
             ..new_outcome(target, ended, result)
@@ -316,8 +316,8 @@ impl ResetExecution<'_> {
         let before = quiesce.watch();
         let until = quiesce.begin(QUIESCE_LENGTH, self.resetter.environment.clock.now());
         let lock = DriverQuiesce { quiesce, until };
-        let is_let_go = Quiesce::wait_released(before, QUIESCE_TIMEOUT);
-        if self.runtime.block_on(is_let_go) {
+        let released = Quiesce::wait_released(before, QUIESCE_TIMEOUT);
+        if self.runtime.block_on(released) {
             Ok(Some(lock))
         } else {
             Err("gpukilld's own sensor does not end: nothing was done".to_owned())
@@ -329,25 +329,25 @@ impl ResetExecution<'_> {
 fn verify_device(environment: &KillEnvironment, id: &DeviceId, vendor: Vendor) -> ResetResponse {
     let deadline = Instant::now() + VERIFY_TIMEOUT;
     let mut silent_since: Option<Instant> = None;
-    let mut stands = ResetResponse::NotRead("gpukilld did not poll".to_owned());
+    let mut response = ResetResponse::NotRead("gpukilld did not poll".to_owned());
     let mut poll = NewPoll::after_now(&environment.state);
     loop {
         if poll.is_published(&environment.state, &*environment.poll_now) {
-            stands = check_response(id, vendor, &environment.state.borrow().snapshot);
+            response = check_response(id, vendor, &environment.state.borrow().snapshot);
             poll = NewPoll::after_now(&environment.state);
         }
-        match &stands {
-            ResetResponse::Healthy | ResetResponse::Advised(_) => return stands,
+        match &response {
+            ResetResponse::Healthy | ResetResponse::Advised(_) => return response,
             ResetResponse::Unreachable(_) => {
                 let since = *silent_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > SILENCE_TIMEOUT {
-                    return stands;
+                    return response;
                 }
             }
             ResetResponse::NotRead(_) => silent_since = None,
         }
         if Instant::now() > deadline || environment.is_stopping() {
-            return stands;
+            return response;
         }
         std::thread::sleep(POLL_INTERVAL);
     }
@@ -380,7 +380,7 @@ fn is_external(blocker: &&Blocker) -> bool {
 /// answer may have done the reset all the same.
 fn conclude(
     done: Result<Option<String>, String>,
-    stands: ResetResponse,
+    response: ResetResponse,
     took: u64,
 ) -> (ResetResult, Option<String>) {
     let tried = match &done {
@@ -388,7 +388,7 @@ fn conclude(
         Err(why) => format!("its reset failed ({why})"),
     };
     let note = done.as_ref().ok().cloned().flatten();
-    let result = match (done, stands) {
+    let result = match (done, response) {
         (Ok(_), ResetResponse::Healthy) => ResetResult::Reset(took),
         (Ok(_), ResetResponse::Advised(advice)) => ResetResult::Failed(format!(
             "its reset was done, and its driver still advises: {advice}"

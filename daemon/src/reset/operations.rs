@@ -86,8 +86,8 @@ impl ResetOperations {
         now: Instant,
     ) -> Result<(OperationId, StartedReset), Refusal> {
         let mut all = self.lock(now);
-        let is_theirs = all.plans.get(&id).is_some_and(|(of, ..)| *of == uid);
-        if !is_theirs {
+        let is_own_plan = all.plans.get(&id).is_some_and(|(of, ..)| *of == uid);
+        if !is_own_plan {
             return Err(Refusal::Expired);
         }
         if all.is_stopping {
@@ -104,18 +104,18 @@ impl ResetOperations {
             unrecorded: None,
         }));
         let operation = OperationId(all.next_id());
-        let one = ResetEntry {
+        let entry = ResetEntry {
             report,
             ended: None,
         };
-        all.operations.insert(operation, one);
+        all.operations.insert(operation, entry);
         Ok((operation, StartedReset { plan, sender }))
     }
 
     /// Marks an operation as ended.
     pub(super) fn finish(&self, id: OperationId, now: Instant) {
-        if let Some(one) = self.lock(now).operations.get_mut(&id) {
-            one.ended = Some(now);
+        if let Some(entry) = self.lock(now).operations.get_mut(&id) {
+            entry.ended = Some(now);
         }
         self.0.ended.notify_all();
     }
@@ -152,7 +152,7 @@ impl ResetOperations {
         now: Instant,
     ) -> Option<watch::Receiver<Arc<ResetReport>>> {
         let all = self.lock(now);
-        all.operations.get(&id).map(|one| one.report.clone())
+        all.operations.get(&id).map(|entry| entry.report.clone())
     }
 
     fn lock(&self, now: Instant) -> MutexGuard<'_, ResetTable> {
@@ -162,7 +162,7 @@ impl ResetOperations {
         let is_old = |at: Instant| now.saturating_duration_since(at) >= RETENTION;
         all.plans.retain(|_, (_, _, since)| !is_old(*since));
         all.operations
-            .retain(|_, one| !one.ended.is_some_and(is_old));
+            .retain(|_, entry| !entry.ended.is_some_and(is_old));
         while all.operations.len() > MAX_RETAINED {
             // The running operation is the newest.
             all.operations.pop_first();
@@ -178,7 +178,7 @@ impl ResetTable {
     }
 
     fn is_reset_running(&self) -> bool {
-        self.operations.values().any(|one| one.ended.is_none())
+        self.operations.values().any(|entry| entry.ended.is_none())
     }
 }
 

@@ -155,10 +155,10 @@ pub(super) fn explain_no_reset(plan: &ResetPlan) -> String {
         };
         format!("GPU {} {why}", target.index)
     });
-    let mut said: Vec<String> = each.collect();
+    let mut descriptions: Vec<String> = each.collect();
     let more = plan.devices.len().saturating_sub(MAX_NAMED);
     if more > 0 {
-        said.push(format!("and {more} more"));
+        descriptions.push(format!("and {more} more"));
     }
-    said.join("; ")
+    descriptions.join("; ")
 }

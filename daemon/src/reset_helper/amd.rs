@@ -31,10 +31,10 @@ pub(super) fn check(address: &PciAddress, args: &ResetHelperArgs) -> Result<(), 
 pub(super) fn reset(
     address: &PciAddress,
     args: &ResetHelperArgs,
-    alone: &ResetLock,
+    lock: &ResetLock,
 ) -> Result<(), String> {
     let text = open_first(address, args, |file| {
-        read_reset_file(file, alone.try_clone()?)
+        read_reset_file(file, lock.try_clone()?)
     })?;
     parse_result(&text)
 }
@@ -61,11 +61,11 @@ fn open_first<T>(
 
 /// Reads the file on a thread of its own: the read may never return, and until then no other reset
 /// starts.
-fn read_reset_file(file: PathBuf, alone: ResetLock) -> Result<io::Result<Vec<u8>>, String> {
+fn read_reset_file(file: PathBuf, lock: ResetLock) -> Result<io::Result<Vec<u8>>, String> {
     let (sender, result) = mpsc::channel();
     std::thread::spawn(move || {
         let read = read_at_most(&file, MAX_RESULT_BYTES);
-        drop(alone);
+        drop(lock);
         // The caller may have stopped waiting.
         let _ = sender.send(read);
     });

@@ -59,8 +59,8 @@ pub(super) fn device_numbers(
     Ok(nodes)
 }
 
-fn read_text(path: &Path, most: u64) -> Option<String> {
-    String::from_utf8(read_at_most(path, most).ok()?).ok()
+fn read_text(path: &Path, max_bytes: u64) -> Option<String> {
+    String::from_utf8(read_at_most(path, max_bytes).ok()?).ok()
 }
 
 fn read_hex(path: &Path) -> Option<u32> {
@@ -98,8 +98,8 @@ fn nvidia_major(procfs: &Path) -> u32 {
     let characters = text.split("Block devices:").next().unwrap_or_default();
     let major = characters.lines().find_map(|line| {
         let (number, name) = line.trim().split_once(' ')?;
-        let is_it = matches!(name.trim(), "nvidia" | "nvidia-frontend");
-        is_it.then(|| number.parse().ok())?
+        let is_nvidia = matches!(name.trim(), "nvidia" | "nvidia-frontend");
+        is_nvidia.then(|| number.parse().ok())?
     });
     major.unwrap_or(NVIDIA_MAJOR)
 }

@@ -59,12 +59,12 @@ pub(super) fn check(args: &ResetHelperArgs) -> Result<(), String> {
 pub(super) fn reset(
     address: &PciAddress,
     args: &ResetHelperArgs,
-    alone: &ResetLock,
+    lock: &ResetLock,
     check_unused: impl Fn() -> Result<(), String>,
 ) -> Result<Option<String>, String> {
     let tool = NvidiaSmi {
         path: &args.nvidia_smi,
-        alone,
+        lock,
     };
     let address = address.to_string();
     let was_on = tool.is_persistent(&address);
@@ -112,7 +112,7 @@ impl ToolError {
 /// The common parts of every run.
 struct NvidiaSmi<'a> {
     path: &'a Path,
-    alone: &'a ResetLock,
+    lock: &'a ResetLock,
 }
 
 impl NvidiaSmi<'_> {
@@ -125,7 +125,7 @@ impl NvidiaSmi<'_> {
             address,
         ];
         self.run(&question, PERSISTENCE_TIMEOUT)
-            .is_ok_and(|said| said.trim() == "Enabled")
+            .is_ok_and(|output| output.trim() == "Enabled")
     }
 
     /// Runs the tool, and waits at most this long for its end.
@@ -147,11 +147,11 @@ impl NvidiaSmi<'_> {
                 }
             });
         };
-        let said = read_output(&output);
+        let output = read_output(&output);
         if status.success() {
-            return Ok(said);
+            return Ok(output);
         }
-        Err(ToolError::Failed(describe_failure(status, &said)))
+        Err(ToolError::Failed(describe_failure(status, &output)))
     }
 
     fn start(&self, arguments: &[&str], output: &File) -> Result<Child, String> {
@@ -160,7 +160,7 @@ impl NvidiaSmi<'_> {
             .args(arguments)
             .env_clear()
             .current_dir("/")
-            .stdin(self.alone.try_clone()?)
+            .stdin(self.lock.try_clone()?)
             .stdout(output.try_clone().map_err(cannot)?)
             .stderr(output.try_clone().map_err(cannot)?)
             .spawn();
@@ -211,7 +211,7 @@ fn wait_for_exit(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
 }
 
 /// The reason of a failure, from nvidia-smi(1) and the output.
-fn describe_failure(status: ExitStatus, said: &str) -> String {
+fn describe_failure(status: ExitStatus, output: &str) -> String {
     let Some(code) = status.code() else {
         return "nvidia-smi was ended by a signal".to_owned();
     };
@@ -228,12 +228,12 @@ fn describe_failure(status: ExitStatus, said: &str) -> String {
         15 => "the GPU has fallen off the bus, or cannot be reached for another reason",
         _ => "it failed",
     };
-    let said: Vec<&str> = said.split_whitespace().collect();
-    let said = sanitize(said.join(" ").as_bytes(), 160);
-    if said.is_empty() {
+    let output: Vec<&str> = output.split_whitespace().collect();
+    let output = sanitize(output.join(" ").as_bytes(), 160);
+    if output.is_empty() {
         format!("nvidia-smi ended with {code}: {meaning}")
     } else {
-        format!("nvidia-smi ended with {code}: {meaning}: {said}")
+        format!("nvidia-smi ended with {code}: {meaning}: {output}")
     }
 }
 
@@ -252,11 +252,11 @@ mod tests {
         let started = Instant::now();
         let tool = NvidiaSmi {
             path: Path::new("/bin/sleep"),
-            alone: &acquire(&directory.join("lock")).unwrap(),
+            lock: &acquire(&directory.join("lock")).unwrap(),
         };
-        let said = tool.run(&["1000"], timeout(Duration::from_secs(1)));
+        let output = tool.run(&["1000"], timeout(Duration::from_secs(1)));
         assert!(started.elapsed() < Duration::from_secs(30));
-        said
+        output
     }
 
     /// Children of other tests hold it open for a moment too, until they execute.
@@ -308,7 +308,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tool = NvidiaSmi {
             path: Path::new("/bin/sh"),
-            alone: &acquire(&directory.path().join("lock")).unwrap(),
+            lock: &acquire(&directory.path().join("lock")).unwrap(),
         };
         let run = |script| tool.run(&["-c", script], PERSISTENCE_TIMEOUT);
         assert_eq!(run("echo one; echo two >&2"), Ok("one\ntwo\n".into()));

@@ -22,16 +22,16 @@ pub(super) fn check_unused(
     let looking = |why: &dyn std::fmt::Display| format!("cannot scan processes: {why}");
     let holders = FdScanHandle::start(args.procfs.clone()).map_err(|error| looking(&error))?;
     holders.watch("reset", nodes.clone(), WatchMode::Always);
-    let ticket = holders.request_scan();
+    let request = holders.request_scan();
     let deadline = Instant::now() + SCAN_TIMEOUT;
-    while !holders.has_scanned(ticket) {
+    while !holders.has_scanned(request) {
         if Instant::now() > deadline {
             return Err(looking(&"it takes too long"));
         }
         std::thread::sleep(POLL_INTERVAL);
     }
-    let found = holders.file_holders();
-    let pids: BTreeSet<u32> = found.processes.keys().map(|key| key.pid).into_set();
+    let file_holders = holders.file_holders();
+    let pids: BTreeSet<u32> = file_holders.processes.keys().map(|key| key.pid).into_set();
     if !pids.is_empty() {
         let named: Vec<String> = pids.iter().take(MAX_NAMED).map(u32::to_string).collect();
         let more = pids.len().saturating_sub(MAX_NAMED);
@@ -45,7 +45,7 @@ pub(super) fn check_unused(
     match holders
         .fault()
         .map(|fault| fault.what)
-        .or_else(|| found.incomplete_reason.clone())
+        .or_else(|| file_holders.incomplete_reason.clone())
     {
         Some(why) => Err(looking(&why)),
         None => Ok(()),

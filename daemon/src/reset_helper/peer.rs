@@ -46,8 +46,8 @@ fn check_capabilities(peer: UnixCredentials) -> Result<(), String> {
         read_status(&directory).map_err(|error| format!("cannot identify the peer: {error}"))?;
     // In a user namespace of its own any process has every capability.
     let namespace = |of: &Path| std::fs::read_link(of.join("ns/user")).ok();
-    let is_ours = namespace(&directory) == namespace(Path::new("/proc/self"));
-    if is_ours && is_daemon(&String::from_utf8_lossy(&text), peer.uid()) {
+    let is_same_namespace = namespace(&directory) == namespace(Path::new("/proc/self"));
+    if is_same_namespace && is_daemon(&String::from_utf8_lossy(&text), peer.uid()) {
         Ok(())
     } else {
         Err(

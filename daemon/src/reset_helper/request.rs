@@ -74,9 +74,9 @@ impl PciAddress {
     /// Accepts exactly the form of sysfs: four digits, or five for a domain of VMD, which is not
     /// the domain of a slot; then two, two and one; hexadecimal in lower case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let digits = |text: &str, least: usize, most: usize| {
+        let digits = |text: &str, min_digits: usize, max_digits: usize| {
             let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-            (least..=most).contains(&text.len()) && text.bytes().all(is_digit)
+            (min_digits..=max_digits).contains(&text.len()) && text.bytes().all(is_digit)
         };
         let (domain, rest) = text.split_once(':')?;
         let (bus, rest) = rest.split_once(':')?;

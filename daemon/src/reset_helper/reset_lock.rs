@@ -61,7 +61,7 @@ impl ResetLock {
 impl From<ResetLock> for Stdio {
     /// An empty standard input that carries the lock. Daemons that a tool leaves behind replace
     /// their standard input and so release the lock.
-    fn from(alone: ResetLock) -> Self {
-        alone.0.into()
+    fn from(lock: ResetLock) -> Self {
+        lock.0.into()
     }
 }

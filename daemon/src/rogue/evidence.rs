@@ -29,7 +29,7 @@ pub(crate) trait EvidenceSource: Send {
     /// The ports on which it listens, and its peers.
     fn sockets(&self, process: ProcessKey) -> Option<ProcessSockets>;
 
-    /// What prevents reading.
+    /// Why it cannot be read.
     fn fault(&self) -> Option<String>;
 }
 

@@ -1,4 +1,4 @@
-//! What is known of one watched process, and when it is read again.
+//! The known evidence about one watched process, and when it is read again.
 //!
 //! A process that is unchanged is rarely read: its libraries are read when it is new, when it
 //! executes another program, and then at increasing intervals. Its sockets are scanned every ten
@@ -185,12 +185,12 @@ impl WatchedProcess {
     /// The arguments. If the process wiped them, the earlier ones are kept, unless it has executed
     /// another program since.
     fn arguments(&self, evidence: &ProcessEvidence) -> Option<Vec<String>> {
-        let is_wiped = evidence
+        let has_cleared_arguments = evidence
             .arguments
             .as_ref()
             .is_some_and(|it| it.iter().all(String::is_empty));
         let is_same = self.suspect.executable == evidence.executable;
-        match is_wiped && is_same && self.suspect.arguments.is_some() {
+        match has_cleared_arguments && is_same && self.suspect.arguments.is_some() {
             true => self.suspect.arguments.clone(),
             false => evidence.arguments.clone(),
         }

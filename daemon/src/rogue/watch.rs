@@ -141,7 +141,7 @@ impl RogueWatcher {
         let now = snapshot.taken_at;
         let are_others = self.in_force.has_changed().unwrap_or(false);
         let rules = Arc::clone(&self.in_force.borrow_and_update().rules);
-        let (present, beyond) = select_present(snapshot, MAX_WATCHED);
+        let (present, unwatched) = select_present(snapshot, MAX_WATCHED);
         self.denials.update(&guard.open, now);
         let hash = !rules.patterns.sha256.is_empty();
         let mut is_new = self.forget_gone(&present, now) || are_others;
@@ -166,10 +166,10 @@ impl RogueWatcher {
         let fault = self.evidence.fault();
         let is_as_before = {
             let status = self.status.borrow();
-            status.overflow == beyond && status.fault == fault
+            status.overflow == unwatched && status.fault == fault
         };
         if is_new || !is_as_before {
-            self.publish(beyond, fault);
+            self.publish(unwatched, fault);
         }
     }
 
@@ -209,7 +209,7 @@ impl RogueWatcher {
     }
 
     /// Publishes the status.
-    fn publish(&self, beyond: u32, fault: Option<String>) {
+    fn publish(&self, unwatched: u32, fault: Option<String>) {
         let known = self.processes.iter();
         let assessments: BTreeMap<_, _> = known
             .filter_map(|(key, known)| Some((*key, Arc::clone(known.assessment()?))))
@@ -225,7 +225,7 @@ impl RogueWatcher {
             assessments,
             findings: self.findings.current().into_iter().cloned().collect(),
             suspicions: Arc::new(suspicions),
-            overflow: beyond,
+            overflow: unwatched,
             fault,
         }));
     }
@@ -241,7 +241,7 @@ fn run_key(run: &DeviceRun) -> Option<ProcessKey> {
 /// The processes of a poll that are watched, and the number of those beyond the limit.
 fn select_present(
     snapshot: &Snapshot,
-    most: usize,
+    max_processes: usize,
 ) -> (BTreeMap<ProcessKey, PresentProcess<'_>>, u32) {
     let mut present: BTreeMap<ProcessKey, PresentProcess<'_>> = BTreeMap::new();
     for process in &snapshot.processes {
@@ -254,12 +254,19 @@ fn select_present(
         });
         known.devices.insert(&process.device);
     }
-    let Some(beyond) = present.len().checked_sub(most).filter(|it| *it > 0) else {
+    let Some(unwatched) = present
+        .len()
+        .checked_sub(max_processes)
+        .filter(|it| *it > 0)
+    else {
         return (present, 0);
     };
     let owners = present.into_iter().map(|it| (owner_key(it.1.process), it));
-    let present = interleave(owners).into_iter().take(most).into_map();
-    (present, u32::try_from(beyond).unwrap_or(u32::MAX))
+    let present = interleave(owners)
+        .into_iter()
+        .take(max_processes)
+        .into_map();
+    (present, u32::try_from(unwatched).unwrap_or(u32::MAX))
 }
 
 /// The owner: the name if there is no uid, as for a container.
@@ -275,19 +282,19 @@ fn new_finding(
     present: &PresentProcess<'_>,
     snapshot: &Snapshot,
 ) -> RogueFinding {
-    let it = present.process;
+    let row = present.process;
     let devices = snapshot.devices.iter();
     let used = devices.filter(|device| present.devices.contains(&device.id));
-    let owner = it.owner.last_known();
+    let owner = row.owner.last_known();
     RogueFinding {
         process,
         owner: owner.map(|owner| Person {
             name: owner.name.clone(),
             uid: owner.uid,
         }),
-        uid: it.uid.last_known().copied(),
-        name: it.name.last_known().cloned(),
-        executable: it.executable.last_known().cloned(),
+        uid: row.uid.last_known().copied(),
+        name: row.name.last_known().cloned(),
+        executable: row.executable.last_known().cloned(),
         gpus: used.map(|device| device.index).collect(),
         since: snapshot.taken_at,
         last_seen: snapshot.taken_at,

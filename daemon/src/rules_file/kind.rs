@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// What is specific to one kind of rules.
+/// The properties of one kind of rules.
 pub(crate) trait RulesKind {
     /// Parsed rules. Clones are cheap.
     type Rules: Clone;

@@ -53,9 +53,9 @@ pub(crate) fn receive<T: DeserializeOwned>(
     deadline: Instant,
 ) -> io::Result<T> {
     let mut length = [0; 4];
-    read_whole(socket, &mut length, deadline)?;
+    read_exact(socket, &mut length, deadline)?;
     let mut body = vec![0; checked_length(length)?];
-    read_whole(socket, &mut body, deadline)?;
+    read_exact(socket, &mut body, deadline)?;
     decode(&body)
 }
 
@@ -88,7 +88,7 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
     codec::decode(body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-fn read_whole(socket: &mut UnixStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_exact(socket: &mut UnixStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         socket.set_read_timeout(Some(time_left(deadline)?))?;

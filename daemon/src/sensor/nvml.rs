@@ -192,11 +192,11 @@ impl NvmlReader {
         {
             return BackendReadings::without_devices(self.failure_state(error));
         }
-        let is_here = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
-        self.slow_values.keep_only(is_here);
-        self.windows.keep_only(is_here);
-        self.total_memory.retain(|id, _| is_here(id));
-        self.events.keep_only(is_here);
+        let is_present = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
+        self.slow_values.keep_only(is_present);
+        self.windows.keep_only(is_present);
+        self.total_memory.retain(|id, _| is_present(id));
+        self.events.keep_only(is_present);
         readings.faults.extend(self.events.faults());
         readings
     }
@@ -238,20 +238,20 @@ impl NvmlReader {
         } else {
             instances::read_undivided(nvml, &device)
         };
-        let (memory, whole) = device::read_memory(nvml, &device, unified);
+        let (memory, total) = device::read_memory(nvml, &device, unified);
         // The total memory of a GPU does not change: it still bounds the memory of processes when
         // it is not reported.
-        if let Some(whole) = whole {
-            self.total_memory.insert(id.clone(), whole);
+        if let Some(total) = total {
+            self.total_memory.insert(id.clone(), total);
         }
-        let whole = self.total_memory.get(&id).copied();
+        let total = self.total_memory.get(&id).copied();
         let processes = match divided.processes {
             Ok(merged) if merged.is_empty() => Reading::Value(Vec::new()),
             Ok(merged) => {
                 let samples = self.windows.read_samples(&device, &id);
                 let mut processes = processes::add_utilization(merged, &samples);
-                if let Some(whole) = whole {
-                    ranges::check_process_memory(&mut processes, whole, &divided.instances);
+                if let Some(total) = total {
+                    ranges::check_process_memory(&mut processes, total, &divided.instances);
                 }
                 Reading::Value(processes)
             }

@@ -53,10 +53,10 @@ impl Program {
 
 /// The path of the program: beside the daemon, else in the installation directory.
 fn find_path() -> io::Result<PathBuf> {
-    let beside = std::env::current_exe().ok();
-    let beside = beside.map(|this| this.with_file_name(PROGRAM_NAME));
+    let program = std::env::current_exe().ok();
+    let program = program.map(|this| this.with_file_name(PROGRAM_NAME));
     let installed = Path::new(INSTALL_DIRECTORY).join(PROGRAM_NAME);
-    let mut paths = beside.into_iter().chain([installed]);
+    let mut paths = program.into_iter().chain([installed]);
     paths.find(|path| path.is_file()).ok_or_else(|| {
         let why = format!("{PROGRAM_NAME} is neither beside gpukilld nor in {INSTALL_DIRECTORY}");
         io::Error::new(io::ErrorKind::NotFound, why)

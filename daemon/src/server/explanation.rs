@@ -39,11 +39,11 @@ pub(super) struct ExplanationContext<'a> {
     pub(super) disabled_reason: Option<&'a str>,
     /// Why this process is never ended; `None` if it may be.
     pub(super) protected: Option<&'a str>,
-    /// What the guard knows.
+    /// The facts that the guard knows.
     pub(super) guard: GuardContext<'a>,
 }
 
-/// Explains a process; `None` if it neither uses a device nor has one open. `called` returns the
+/// Explains a process; `None` if it neither uses a device nor has one open. `principal_name` returns the
 /// name of a person.
 pub(super) fn explain(
     published: &PublishedPoll,
@@ -51,7 +51,7 @@ pub(super) fn explain(
     pid: u32,
     now: Timestamp,
     context: &ExplanationContext<'_>,
-    called: impl Fn(Principal) -> String,
+    principal_name: impl Fn(Principal) -> String,
 ) -> Option<Explanation> {
     let snapshot = &published.snapshot;
     let uses: Vec<(DeviceLabel, GpuProcess)> = snapshot
@@ -87,7 +87,7 @@ pub(super) fn explain(
         frees: sum_of_known(own.map(|(_, process)| exclusive_memory(published, process))),
         shared_with: sharing.into_iter().take(MAX_ENTRIES).collect(),
         files_read_at: inspected.files_read_at.clone(),
-        may_end: may_end(&uses, &holds, context, called),
+        may_end: may_end(&uses, &holds, context, principal_name),
         findings: findings_about(pid, &inspected.devices, now),
         guard: guard_part(snapshot, pid, context),
         rogue: Reading::Unsupported,
@@ -185,10 +185,10 @@ fn findings_about(
         .iter()
         .filter(|device| device.holders.iter().any(|holder| holder.pid == pid));
     held.flat_map(|device| {
-        let about_it = find_causes(device, now)
+        let findings = find_causes(device, now)
             .into_iter()
             .filter(|finding| finding.pids.contains(&pid));
-        about_it.map(|finding| (device.index, finding))
+        findings.map(|finding| (device.index, finding))
     })
     .take(MAX_ENTRIES)
     .collect()
@@ -198,7 +198,7 @@ fn may_end(
     uses: &[(DeviceLabel, GpuProcess)],
     holds: &[(DeviceLabel, Holder, Role)],
     context: &ExplanationContext<'_>,
-    called: impl Fn(Principal) -> String,
+    principal_name: impl Fn(Principal) -> String,
 ) -> EndPermission {
     let listed = uses.first().map(|(_, process)| process);
     let open = holds.first().map(|(_, holder, _)| holder);
@@ -228,10 +228,10 @@ fn may_end(
     EndPermission {
         people: principals_allowed_to_end(uids, maker, context.roles)
             .into_iter()
-            .map(called)
+            .map(principal_name)
             .collect(),
-        you: check(context.caller, operation, context.roles) == Ruling::Allow,
-        never: never.map(str::to_owned),
+        includes_caller: check(context.caller, operation, context.roles) == Ruling::Allow,
+        never_reason: never.map(str::to_owned),
     }
 }
 

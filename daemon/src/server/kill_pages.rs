@@ -38,7 +38,7 @@ pub(super) fn plan_page(
         request: plan.request.clone(),
         targets,
         undetermined: plan.undetermined,
-        rest: take_while_fits(plan.rest.iter().cloned(), MAX_REST_BYTES),
+        remaining_jobs: take_while_fits(plan.remaining_jobs.iter().cloned(), MAX_REST_BYTES),
     };
     KillPlanPage { id, plan, next }
 }

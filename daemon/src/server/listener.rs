@@ -79,10 +79,10 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<SocketListener,
 fn check_directory(directory: &Path) -> io::Result<()> {
     // A link is not followed: another user may have put it there.
     let metadata = std::fs::symlink_metadata(directory)?;
-    let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+    let is_trusted_owner = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
     let (writable_by_others, sticky) =
         (metadata.mode() & 0o022 != 0, metadata.mode() & 0o1000 != 0);
-    if metadata.is_dir() && ours && (!writable_by_others || sticky) {
+    if metadata.is_dir() && is_trusted_owner && (!writable_by_others || sticky) {
         return Ok(());
     }
     let what = format!(

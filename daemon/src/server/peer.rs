@@ -23,15 +23,15 @@ pub(super) fn identify(stream: &UnixStream, users: &Users) -> io::Result<Caller>
     groups.insert(credentials.gid());
     let uid = credentials.uid();
     let process = process::inspect(stream);
-    let behind = process.person.map(|behind| PersonEvidence {
-        subordinate_owner: users.owner_of_nameless(behind.namespace_owner.unwrap_or(uid)),
-        ..behind
+    let person = process.person.map(|person| PersonEvidence {
+        subordinate_owner: users.owner_of_nameless(person.namespace_owner.unwrap_or(uid)),
+        ..person
     });
     Ok(Caller {
         uid,
         groups,
         contained: process.contained,
-        limit_group: LimitGroup::for_caller(uid, process.contained, behind),
+        limit_group: LimitGroup::for_caller(uid, process.contained, person),
     })
 }
 

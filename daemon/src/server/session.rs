@@ -53,8 +53,8 @@ const MAX_CONCURRENT_CALLS: usize = 2;
 
 /// Serves one connection to its end.
 pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: ServerContext) {
-    let greeted = tokio::time::timeout(PREFACE_TIMEOUT, exchange_prefaces(&mut stream)).await;
-    if !matches!(greeted, Ok(Ok(true))) {
+    let exchanged = tokio::time::timeout(PREFACE_TIMEOUT, exchange_prefaces(&mut stream)).await;
+    if !matches!(exchanged, Ok(Ok(true))) {
         return;
     }
     let (stream, gone) = DisconnectStream::new(stream);
@@ -146,7 +146,7 @@ impl Gpukill for Session {
         polls: u64,
         start: u32,
     ) -> Result<SnapshotPage, Refusal> {
-        catch_panic(async { self.rest_of_snapshot(polls, start) }).await
+        catch_panic(async { self.next_snapshot_page(polls, start) }).await
     }
 
     async fn status(self, _: Context) -> Result<DaemonStatus, Refusal> {
@@ -320,7 +320,7 @@ impl Gpukill for Session {
 
 impl Session {
     /// Returns more processes of the last snapshot of this connection.
-    fn rest_of_snapshot(&self, polls: u64, start: u32) -> Result<SnapshotPage, Refusal> {
+    fn next_snapshot_page(&self, polls: u64, start: u32) -> Result<SnapshotPage, Refusal> {
         let kept = self
             .pending_snapshot
             .lock()

@@ -43,7 +43,7 @@ impl Visibility<'_> {
     }
 
     /// Whether the caller may see what everyone does.
-    fn sees_everyone(&self) -> bool {
+    fn sees_all_users(&self) -> bool {
         self.may_read(None, None)
     }
 
@@ -54,7 +54,7 @@ impl Visibility<'_> {
     fn sees_owner(&self, process: &EvidenceProcess) -> bool {
         match &process.owner {
             Some(owner) => self.sees_person(owner),
-            None => self.sees_everyone(),
+            None => self.sees_all_users(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Visibility<'_> {
                 .runs
                 .retain(|process| self.sees_owner(process));
             open.own_policy = milder_policy_for_violation(&open, compiled);
-            self.hide_others(&mut open, Some(self.caller.uid));
+            self.redact_other_owners(&mut open, Some(self.caller.uid));
             open
         })
     }
@@ -113,12 +113,12 @@ impl Visibility<'_> {
         let processes = &mut open.evidence.runs;
         processes.retain(|process| process.run.pid == pid || self.sees_owner(process));
         open.own_policy = milder_policy_for_violation(&open, compiled);
-        self.hide_others(&mut open, owner);
+        self.redact_other_owners(&mut open, owner);
         open
     }
 
     /// Hides the deadlines and snoozes of others; the deadline is the one of this user.
-    fn hide_others(&self, open: &mut OpenViolation, uid: Option<u32>) {
+    fn redact_other_owners(&self, open: &mut OpenViolation, uid: Option<u32>) {
         open.deadline = open.deadline_for(uid);
         let is_of_several = matches!(
             open.subject,
@@ -126,7 +126,7 @@ impl Visibility<'_> {
                 | ViolationSubject::GroupOn(..)
                 | ViolationSubject::Device(_)
         );
-        if is_of_several && !self.sees_everyone() {
+        if is_of_several && !self.sees_all_users() {
             open.snoozed_until = None;
         }
         open.readers
@@ -136,7 +136,7 @@ impl Visibility<'_> {
     /// Redacts a step of a violation: the victim of a violation that others also commit may be one
     /// of them.
     pub(super) fn redact_record(&self, mut record: GuardRecord) -> Option<GuardRecord> {
-        if self.sees_everyone() {
+        if self.sees_all_users() {
             return Some(record);
         }
         let is_seen = match &record.step {
@@ -191,7 +191,7 @@ impl Visibility<'_> {
     }
 
     /// The summary of the guard for a list of this snapshot.
-    pub(super) fn brief(
+    pub(super) fn guard_summary(
         &self,
         compiled: &CompiledRules,
         status: &GuardStatus,
@@ -254,7 +254,7 @@ impl Visibility<'_> {
 
     /// The number of warnings and ends of today: all, or only those of the caller.
     pub(super) fn today_counts(&self, today: &CountsByUser) -> ActionCounts {
-        if self.sees_everyone() {
+        if self.sees_all_users() {
             today.all
         } else {
             today.of.get(&self.caller.uid).copied().unwrap_or_default()
@@ -270,7 +270,7 @@ impl Visibility<'_> {
     }
 
     fn sees_violation(&self, open: &OpenViolation) -> bool {
-        self.sees_everyone() || self.concerns_visible_person(&open.subject, &open.evidence.runs)
+        self.sees_all_users() || self.concerns_visible_person(&open.subject, &open.evidence.runs)
     }
 
     /// The marks of processes in jobs that a dry run counts as ended, as far as the caller may see
@@ -341,10 +341,10 @@ pub(super) fn is_process_of_violation(open: &OpenViolation, process: &GpuProcess
     let Some(key) = process.key() else {
         return false;
     };
-    let is_it = |listed: &EvidenceProcess| {
+    let is_listed = |listed: &EvidenceProcess| {
         (listed.run.pid, listed.run.start_ticks) == (key.pid, key.start_ticks)
     };
-    open.evidence.runs.iter().any(is_it)
+    open.evidence.runs.iter().any(is_listed)
         || (!lists_all_processes(open) && is_process_of_job(open, process))
 }
 

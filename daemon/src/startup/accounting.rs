@@ -87,13 +87,14 @@ const GPUS: [[u64; 4]; 2] = [
 /// The length of a sample.
 const SAMPLE_SECONDS: u64 = 10;
 
-fn assert_near(found: &[u64], truth: &[u64], what: &str) {
-    let is_near =
-        |(found, truth): (&u64, &u64)| found.abs_diff(truth * 1_000) <= SAMPLE_SECONDS * 1_000;
-    assert_eq!(found.len(), truth.len(), "{what}");
+fn assert_near(actual: &[u64], expected: &[u64], what: &str) {
+    let is_near = |(actual, expected): (&u64, &u64)| {
+        actual.abs_diff(expected * 1_000) <= SAMPLE_SECONDS * 1_000
+    };
+    assert_eq!(actual.len(), expected.len(), "{what}");
     assert!(
-        found.iter().zip(truth).all(is_near),
-        "{what}: {found:?} ms, and not {truth:?} s"
+        actual.iter().zip(expected).all(is_near),
+        "{what}: {actual:?} ms, and not {expected:?} s"
     );
 }
 

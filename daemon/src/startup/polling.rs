@@ -78,16 +78,16 @@ pub(super) fn poll_now_fn(events: &mpsc::Sender<PollerEvent>) -> impl Fn() + Sen
 ///
 /// # Errors
 /// If a thread cannot be started.
-pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Result<PollingHandle> {
+pub(super) fn start(config: &Arc<Config>, parts: PollingParts) -> std::io::Result<PollingHandle> {
     let (events, received) = mpsc::channel::<PollerEvent>();
     let procfs = &config.backends.procfs_root;
     let roots = Roots {
         sysfs: config.backends.sysfs_root.clone(),
         procfs: procfs.clone(),
         host: config.backends.host_root.clone(),
-        people: Arc::new(HostPersonLookup(others.users.clone())),
+        people: Arc::new(HostPersonLookup(parts.users.clone())),
     };
-    let (publisher, published) = state::channel(others.host, config.daemon.poll_interval);
+    let (publisher, published) = state::channel(parts.host, config.daemon.poll_interval);
     let quiesce = Quiesce::new(poll_now_fn(&events));
     let holders = FdScanHandle::start_with_persons(procfs, person_mapping(&roots))?;
     let late = events.clone();
@@ -113,7 +113,7 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
     let inspector = Arc::new(ProcessInspector::new(
         holders.clone(),
         process_reader(config),
-        others.users.clone(),
+        parts.users.clone(),
         procfs.clone(),
         last_readings.clone(),
     ));
@@ -124,19 +124,19 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
             PollSources {
                 fd_scan: holders,
                 processes: process_reader(config),
-                users: others.users,
-                connections: others.connections,
+                users: parts.users,
+                connections: parts.connections,
                 last_readings,
             },
-            others.history,
+            parts.history,
             Arc::clone(&published.borrow().snapshot),
         ),
         sampler: Sampler::new(procfs.clone()),
         publisher,
-        store: others.store,
-        guard: others.guard,
-        rogue: others.rogue,
-        clock: others.clock,
+        store: parts.store,
+        guard: parts.guard,
+        rogue: parts.rogue,
+        clock: parts.clock,
         config: Arc::clone(config),
         settings_fault: None,
         holder_demand: wanted,
@@ -171,11 +171,11 @@ impl PersonLookup for HostPersonLookup {
 
     fn person(&self, account: ProcessAccount) -> Option<u32> {
         let user = Reading::Value(account.user);
-        let behind = self
+        let person = self
             .0
             .person_behind(&user, &Reading::Value(None), account.slice);
-        let behind = behind.known().copied()?;
-        Some(behind.unwrap_or(account.user))
+        let person = person.known().copied()?;
+        Some(person.unwrap_or(account.user))
     }
 }
 

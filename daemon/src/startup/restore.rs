@@ -19,7 +19,7 @@ pub(super) fn restore(wanted: &RestoreArgs, config: &Config) -> Result<(), Strin
     if !config.personal && !geteuid().is_root() {
         return Err("only root may restore a backup".to_owned());
     }
-    let (who, file) = (getuid().as_raw(), &wanted.file);
+    let (caller, file) = (getuid().as_raw(), &wanted.file);
     let source = open_backup(file).map_err(|why| format!("{}: {why}", file.display()))?;
     let directory = &config.daemon.state_dir;
     become_owner_of(directory).map_err(|why| format!("{}: {why}", directory.display()))?;
@@ -38,7 +38,7 @@ pub(super) fn restore(wanted: &RestoreArgs, config: &Config) -> Result<(), Strin
         return print_line("dry run: nothing is changed");
     }
     let now = Timestamp::from(SystemTime::now());
-    let replaced = prepared.put_in_place(who, file, now)?;
+    let replaced = prepared.put_in_place(caller, file, now)?;
     print_line(&format!(
         "restored; the previous store is in {}",
         replaced.display()

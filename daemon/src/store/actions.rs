@@ -70,7 +70,7 @@ impl ActionEnd {
 
 /// An action without its end on the disk.
 struct PendingAction {
-    act: Action,
+    action: Action,
     at: Timestamp,
     row: i64,
     end: Option<ActionEnd>,
@@ -107,13 +107,13 @@ impl OpenActions {
     pub(super) fn begin(
         &mut self,
         connection: &Connection,
-        act: Action,
+        action: Action,
         at: Timestamp,
     ) -> rusqlite::Result<ActionId> {
-        let row = insert(connection, &self.run, &act, at, None)?;
+        let row = insert(connection, &self.run, &action, at, None)?;
         self.last_id += 1;
         let under_way = PendingAction {
-            act,
+            action,
             at,
             row,
             end: None,
@@ -128,7 +128,7 @@ impl OpenActions {
             Some(under_way) => {
                 under_way.end.get_or_insert(end);
             }
-            None => tracing::error!(act = id.0, "already settled: not recorded again"),
+            None => tracing::error!(action = id.0, "already settled: not recorded again"),
         }
     }
 
@@ -150,7 +150,7 @@ impl OpenActions {
                 }
                 // SQLite reported an error for a successful commit.
                 Some(ActionRowState::Settled) => it.row,
-                None => insert(connection, &self.run, &it.act, it.at, Some(end))?,
+                None => insert(connection, &self.run, &it.action, it.at, Some(end))?,
             };
             if !end.ended.is_empty() {
                 let (at, ended) = (it.at, end.ended.clone());
@@ -169,17 +169,17 @@ impl OpenActions {
         connection: &mut Connection,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        let whole = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut missing = Vec::new();
-        let mut ours = Vec::new();
-        for (id, it) in &self.open {
-            match row_state(&whole, &self.run, it)? {
-                Some(ActionRowState::Open | ActionRowState::Settled) => ours.push(it.row),
+        let mut own_ids = Vec::new();
+        for (id, action) in &self.open {
+            match row_state(&transaction, &self.run, action)? {
+                Some(ActionRowState::Open | ActionRowState::Settled) => own_ids.push(action.row),
                 None => missing.push(*id),
             }
         }
-        for (row, run, kind) in open_rows(&whole)? {
-            if ours.contains(&row) {
+        for (row, run, kind) in open_rows(&transaction)? {
+            if own_ids.contains(&row) {
                 continue;
             }
             let end = if run == self.run {
@@ -201,19 +201,22 @@ impl OpenActions {
                 result = end.result,
                 why = end.why
             );
-            settle(&whole, row, &end)?;
+            settle(&transaction, row, &end)?;
         }
         let mut rows = Vec::new();
         for id in missing {
-            if let Some(it) = self.open.get(&id) {
-                rows.push((id, insert(&whole, &self.run, &it.act, it.at, None)?));
+            if let Some(action) = self.open.get(&id) {
+                rows.push((
+                    id,
+                    insert(&transaction, &self.run, &action.action, action.at, None)?,
+                ));
             }
         }
-        whole.commit()?;
+        transaction.commit()?;
         self.recovered = None;
         for (id, row) in rows {
-            if let Some(it) = self.open.get_mut(&id) {
-                it.row = row;
+            if let Some(action) = self.open.get_mut(&id) {
+                action.row = row;
             }
         }
         Ok(())
@@ -226,9 +229,9 @@ impl OpenActions {
         at: Timestamp,
         kills: &mut Vec<RecordedKill>,
     ) -> rusqlite::Result<()> {
-        for it in self.open.values_mut() {
+        for action in self.open.values_mut() {
             let why = "gpukilld was stopped before it was done".to_owned();
-            it.end.get_or_insert(ActionEnd::interrupted(at, why));
+            action.end.get_or_insert(ActionEnd::interrupted(at, why));
         }
         self.write_ends(connection, kills)
     }
@@ -244,11 +247,11 @@ enum ActionRowState {
 fn row_state(
     connection: &Connection,
     run: &str,
-    it: &PendingAction,
+    action: &PendingAction,
 ) -> rusqlite::Result<Option<ActionRowState>> {
     let select = "SELECT finished_at IS NULL FROM action WHERE id = ?1 AND run = ?2 AND at = ?3";
     let mut statement = connection.prepare_cached(select)?;
-    let found = statement.query_row(params![it.row, run, it.at.0], |row| row.get(0));
+    let found = statement.query_row(params![action.row, run, action.at.0], |row| row.get(0));
     let under_way: Option<bool> = found.optional()?;
     Ok(under_way.map(|under_way| {
         if under_way {
@@ -271,7 +274,7 @@ fn open_rows(connection: &Connection) -> rusqlite::Result<Vec<(i64, String, Stri
 pub(super) fn insert(
     connection: &Connection,
     run: &str,
-    act: &Action,
+    action: &Action,
     at: Timestamp,
     end: Option<&ActionEnd>,
 ) -> rusqlite::Result<i64> {
@@ -281,10 +284,10 @@ pub(super) fn insert(
     connection.prepare_cached(insert)?.insert(params![
         at.0,
         run,
-        act.kind.name(),
-        act.uid,
-        act.request,
-        act.plan,
+        action.kind.name(),
+        action.uid,
+        action.request,
+        action.plan,
         end.map(|end| end.at.0),
         end.map(|end| end.result),
         end.and_then(|end| end.outcome.as_deref()),
@@ -304,21 +307,21 @@ fn settle(connection: &Connection, row: i64, end: &ActionEnd) -> rusqlite::Resul
 pub(super) fn insert_refusal(
     connection: &Connection,
     run: &str,
-    it: &RefusalRow,
+    row: &RefusalRow,
 ) -> rusqlite::Result<()> {
     let insert = "INSERT INTO action
         (at, run, kind, uid, request, plan, times, finished_at, result, reason)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'refused', ?9)";
     connection.prepare_cached(insert)?.execute(params![
-        it.at.0,
+        row.at.0,
         run,
-        it.kind.name(),
-        it.uid,
-        it.request,
-        it.plan,
-        saturating_i64(it.times),
-        it.last.0,
-        it.why,
+        row.kind.name(),
+        row.uid,
+        row.request,
+        row.plan,
+        saturating_i64(row.times),
+        row.last.0,
+        row.why,
     ])?;
     Ok(())
 }

@@ -66,14 +66,14 @@ enum EncodedGauge {
     Unsupported,
     Failed,
     Known {
-        most: EncodedAmount,
-        /// How far the sum is below `most` at all times.
-        lacking: u128,
+        max: EncodedAmount,
+        /// How far the sum is below `max` at all times.
+        deficit: u128,
     },
     /// Not known all the time; `is_failed` says whether readings failed or were unsupported.
     Partial {
-        most: EncodedAmount,
-        lacking: u128,
+        max: EncodedAmount,
+        deficit: u128,
         known_ms: u64,
         is_failed: bool,
     },
@@ -188,8 +188,8 @@ impl RunEncoder {
 
 /// Serialization cannot fail: the value has no maps, and all lengths are known.
 fn append_postcard(value: &impl Serialize, blob: &mut Vec<u8>) {
-    let whole = postcard::to_extend(value, std::mem::take(blob));
-    *blob = whole.unwrap_or_default();
+    let encoded = postcard::to_extend(value, std::mem::take(blob));
+    *blob = encoded.unwrap_or_default();
 }
 
 /// The distance of an id from the previous one. Row ids start at 1.
@@ -202,22 +202,22 @@ fn id_step(id: i64, before: &mut i64) -> u64 {
 impl EncodedGauge {
     /// Encodes the gauge of something that was present for `ms`.
     fn from_gauge(gauge: &Gauge, ms: u64) -> Self {
-        let Some(most) = gauge.most else {
+        let Some(max) = gauge.max else {
             return if gauge.is_failed {
                 Self::Failed
             } else {
                 Self::Unsupported
             };
         };
-        let all = u128::from(most).saturating_mul(u128::from(gauge.known_ms));
-        let lacking = all.saturating_sub(gauge.total);
-        let most = EncodedAmount::from_number(most);
+        let all = u128::from(max).saturating_mul(u128::from(gauge.known_ms));
+        let deficit = all.saturating_sub(gauge.total);
+        let max = EncodedAmount::from_number(max);
         if gauge.known_ms == ms && !gauge.is_failed {
-            return Self::Known { most, lacking };
+            return Self::Known { max, deficit };
         }
         Self::Partial {
-            most,
-            lacking,
+            max,
+            deficit,
             known_ms: gauge.known_ms,
             is_failed: gauge.is_failed,
         }

@@ -45,13 +45,13 @@ impl Store {
     /// The reason why nothing, or not everything, was deleted.
     pub(crate) async fn prune(
         &self,
-        act: Action,
+        action: Action,
         before: Timestamp,
         report: PruneReport,
     ) -> Result<PruneReport, Refusal> {
         let store = self.clone();
         let pruned = tokio::spawn(async move {
-            store.prune_recorded(act, before, &report).await?;
+            store.prune_recorded(action, before, &report).await?;
             Ok(report)
         });
         pruned.await.map_err(|_| Refusal::Internal)?
@@ -59,17 +59,17 @@ impl Store {
 
     async fn prune_recorded(
         &self,
-        act: Action,
+        action: Action,
         before: Timestamp,
         report: &PruneReport,
     ) -> Result<(), Refusal> {
         let store = self.clone();
         let counted = contents::contents_json(&report.deleted);
-        let act = Action {
+        let action = Action {
             plan: json!({ "delete": counted }).to_string(),
-            ..act
+            ..action
         };
-        let open = tokio::task::spawn_blocking(move || store.record_intent(act)).await;
+        let open = tokio::task::spawn_blocking(move || store.record_intent(action)).await;
         let open = open.map_err(|_| Refusal::Internal)?.map_err(|why| {
             Refusal::Unavailable(format!("nothing was deleted: it cannot be recorded: {why}"))
         })?;

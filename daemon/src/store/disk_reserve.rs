@@ -114,8 +114,10 @@ impl DiskReserve {
 
     /// Whether the reserve exists with all its blocks.
     fn is_complete(&self) -> bool {
-        std::fs::symlink_metadata(&self.path).is_ok_and(|it| {
-            it.is_file() && it.len() == RESERVE_BYTES && it.blocks() >= RESERVE_BYTES / 512
+        std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| {
+            metadata.is_file()
+                && metadata.len() == RESERVE_BYTES
+                && metadata.blocks() >= RESERVE_BYTES / 512
         })
     }
 

@@ -51,16 +51,16 @@ pub(super) fn insert(
     event: &RecordedEvent,
     boot: &str,
 ) -> rusqlite::Result<()> {
-    let whole = connection.unchecked_transaction()?;
+    let transaction = connection.unchecked_transaction()?;
     match event {
         RecordedEvent::Started(_) => {
-            let before = last_boot(&whole)?.filter(|before| before != boot);
+            let before = last_boot(&transaction)?.filter(|before| before != boot);
             if let Some(before) = before {
                 let booted = EventRow {
                     detail: Some(format!("boot {boot}, after {before}")),
                     ..EventRow::new(at, "booted")
                 };
-                booted.insert(&whole)?;
+                booted.insert(&transaction)?;
             }
         }
         RecordedEvent::Stopped
@@ -73,8 +73,8 @@ pub(super) fn insert(
         | RecordedEvent::Quarantined(..)
         | RecordedEvent::Resumed(_) => {}
     }
-    EventRow::from_event(at, event, boot).insert(&whole)?;
-    whole.commit()
+    EventRow::from_event(at, event, boot).insert(&transaction)?;
+    transaction.commit()
 }
 
 /// The boot of the host in which the daemon last started, if recorded.

@@ -107,8 +107,8 @@ impl FaultLog {
     }
 
     fn roll_hour(&mut self, now: Instant) {
-        let goes_on = |since: Instant| now.saturating_duration_since(since) < HOUR;
-        if !self.hour_start.is_some_and(goes_on) {
+        let is_within_hour = |since: Instant| now.saturating_duration_since(since) < HOUR;
+        if !self.hour_start.is_some_and(is_within_hour) {
             (self.hour_start, self.starts_in_hour) = (Some(now), 0);
             self.queue_counted();
         }
@@ -173,11 +173,11 @@ impl FaultLog {
             let is_due = now.is_none_or(|now| {
                 now.saturating_duration_since(known.window_start) >= known.window
             });
-            let has_flapped = known.repeats > 0;
-            if !is_due || (known.is_present && !has_flapped) {
+            let has_repeated = known.repeats > 0;
+            if !is_due || (known.is_present && !has_repeated) {
                 return true;
             }
-            if has_flapped {
+            if has_repeated {
                 waiting.push(fault_change(
                     name,
                     known.first_repeat_at,
@@ -185,7 +185,7 @@ impl FaultLog {
                     known.repeats,
                 ));
             }
-            if !known.is_present && (has_flapped || !known.is_end_recorded) {
+            if !known.is_present && (has_repeated || !known.is_end_recorded) {
                 waiting.push(fault_change(name, known.ended_at, true, 1));
             }
             if let Some(now) = now {
@@ -193,7 +193,7 @@ impl FaultLog {
                 known.window = (known.window * 2).min(HOUR);
             }
             (known.repeats, known.is_end_recorded) = (0, !known.is_present);
-            has_flapped
+            has_repeated
         });
     }
 }

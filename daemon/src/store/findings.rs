@@ -14,12 +14,12 @@ pub(super) fn insert(
     boot: &str,
     findings: &[RogueFinding],
 ) -> rusqlite::Result<()> {
-    let whole = connection.unchecked_transaction()?;
+    let transaction = connection.unchecked_transaction()?;
     {
         let insert = "INSERT INTO finding
             (at, boot, pid, start_ticks, uid, owner, threat, risk, record)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-        let mut insert = whole.prepare_cached(insert)?;
+        let mut insert = transaction.prepare_cached(insert)?;
         for finding in findings {
             let worst = finding.verdicts.first();
             insert.execute(params![
@@ -36,7 +36,7 @@ pub(super) fn insert(
             ])?;
         }
     }
-    whole.commit()
+    transaction.commit()
 }
 
 /// The findings since this moment, newest first, of one boot if given.

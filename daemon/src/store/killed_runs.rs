@@ -145,8 +145,8 @@ impl KilledRuns {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let whole = connection.transaction()?;
-        for it in &self.waiting {
+        let transaction = connection.transaction()?;
+        for run in &self.waiting {
             // The kill did not end a run that ended before it. It did end a run that the daemon
             // observed, if that daemon did not observe the end.
             let update = "UPDATE run SET ending = 'killed', action = ?1
@@ -155,28 +155,28 @@ impl KilledRuns {
                 AND ended_at IS NOT NULL AND ending IS NOT 'killed'
                 AND (ending = 'ended' OR ended_at >= ?5
                      OR (ending = 'unobserved' AND ended_at >= ?6))";
-            let earlier = it.earlier.as_ref();
-            whole.prepare_cached(update)?.execute(params![
-                it.action,
-                earlier.map_or(boot, |it| &it.boot),
-                it.key.pid,
-                saturating_i64(it.key.start_ticks),
-                it.at.0,
-                earlier.map(|it| it.started)
+            let earlier = run.earlier.as_ref();
+            transaction.prepare_cached(update)?.execute(params![
+                run.action,
+                earlier.map_or(boot, |run| &run.boot),
+                run.key.pid,
+                saturating_i64(run.key.start_ticks),
+                run.at.0,
+                earlier.map(|run| run.started)
             ])?;
         }
-        whole.commit()
+        transaction.commit()
     }
 
     /// Counts a written sample after the runs were marked, and drops the processes that were looked
     /// for long enough.
     pub(super) fn count_sample(&mut self, now: Instant) {
-        for it in &mut self.waiting {
-            it.samples = it.samples.saturating_add(1);
+        for run in &mut self.waiting {
+            run.samples = run.samples.saturating_add(1);
         }
-        self.waiting.retain(|it| {
-            it.samples < MIN_SEARCH_SAMPLES
-                || now.saturating_duration_since(it.since) < MIN_SEARCH_TIME
+        self.waiting.retain(|run| {
+            run.samples < MIN_SEARCH_SAMPLES
+                || now.saturating_duration_since(run.since) < MIN_SEARCH_TIME
         });
     }
 }

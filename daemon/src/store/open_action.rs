@@ -86,11 +86,11 @@ impl OpenAction {
     /// Records and logs the outcome: a result (`done`, `partly`, `failed`) and JSON. Never waits;
     /// while the store does not work, the outcome is kept in memory.
     pub(crate) fn settle(mut self, result: &'static str, outcome: String) {
-        if let Some(id @ ActionId(act)) = self.id.take() {
+        if let Some(id @ ActionId(number)) = self.id.take() {
             let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.subject.fields());
             event!(
                 ActionEnded,
-                action_id = act,
+                action_id = number,
                 action,
                 result,
                 outcome,
@@ -124,11 +124,18 @@ pub(crate) fn log_unrecorded_end(
 
 impl Drop for OpenAction {
     fn drop(&mut self) {
-        let Some(id @ ActionId(act)) = self.id.take() else {
+        let Some(id @ ActionId(number)) = self.id.take() else {
             return;
         };
         let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.subject.fields());
-        event!(ActionAborted, action_id = act, action, pid, uid, gpu_uuid);
+        event!(
+            ActionAborted,
+            action_id = number,
+            action,
+            pid,
+            uid,
+            gpu_uuid
+        );
         self.store
             .queue_end(id, ActionEnd::aborted(SystemTime::now().into()));
     }

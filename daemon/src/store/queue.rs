@@ -16,7 +16,7 @@ const MAX_ENDS: usize = 4 * MAX_OPEN_ACTIONS;
 
 /// An action that is about to start, and the caller that waits for its row.
 pub(super) struct ActionIntent {
-    pub(super) act: Action,
+    pub(super) action: Action,
     pub(super) at: Timestamp,
     /// When the caller stops waiting.
     pub(super) deadline: Instant,

@@ -109,7 +109,7 @@ struct HourlyAllowance {
 
 impl HourlyAllowance {
     /// Whether the person may have another row; if so, counts the row.
-    fn use_row(&mut self, (by, uid): (LimitGroup, u32), now: Instant) -> bool {
+    fn use_row(&mut self, (group, uid): (LimitGroup, u32), now: Instant) -> bool {
         let is_over = |since: Instant| now.saturating_duration_since(since) >= HOUR;
         if self.since.is_none_or(is_over) {
             *self = Self {
@@ -117,15 +117,15 @@ impl HourlyAllowance {
                 ..Self::default()
             };
         }
-        let of_one = self.rows_by_person.get(&by).copied().unwrap_or(0);
-        let most = match of_one {
+        let of_one = self.rows_by_person.get(&group).copied().unwrap_or(0);
+        let max_rows = match of_one {
             0 => MAX_ROWS + MAX_FIRST_ROWS,
             _ => MAX_ROWS,
         };
-        let allowed = of_one < MAX_ROWS_PER_PERSON && self.rows < most;
+        let allowed = of_one < MAX_ROWS_PER_PERSON && self.rows < max_rows;
         if allowed {
             self.rows += 1;
-            self.rows_by_person.insert(by, of_one + 1);
+            self.rows_by_person.insert(group, of_one + 1);
             self.uids.insert(uid);
         }
         allowed
@@ -136,34 +136,34 @@ impl Refusals {
     /// Adds a refusal. Returns true if there is a row to write at once.
     pub(super) fn add(
         &mut self,
-        act: Action,
-        by: LimitGroup,
+        action: Action,
+        group: LimitGroup,
         why: String,
         at: Timestamp,
         now: Instant,
     ) -> bool {
         let why = truncate::text(why, MAX_TEXT_BYTES);
-        let request = truncate::text(act.request, MAX_TEXT_BYTES);
-        let who = (by, act.uid);
-        let key = (who, act.kind, why);
+        let request = truncate::text(action.request, MAX_TEXT_BYTES);
+        let requester = (group, action.uid);
+        let key = (requester, action.kind, why);
         if let Some(count) = self.repeats.get_mut(&key) {
             count.add(1, at, at);
             return false;
         }
         // The rows may not have been taken: the disk may hang.
         let is_crowded = self.ready.len() >= (MAX_ROWS + MAX_FIRST_ROWS) as usize;
-        if is_crowded || !self.allowance.use_row(who, now) {
-            self.add_counted(act.uid, act.kind, 1, (at, at), now);
+        if is_crowded || !self.allowance.use_row(requester, now) {
+            self.add_counted(action.uid, action.kind, 1, (at, at), now);
             return false;
         }
         let first = RefusalRow {
             at,
             last: at,
             times: 1,
-            kind: act.kind,
-            uid: Some(act.uid),
+            kind: action.kind,
+            uid: Some(action.uid),
             request: request.clone(),
-            plan: Some(truncate::json(act.plan, MAX_PLAN_BYTES)),
+            plan: Some(truncate::json(action.plan, MAX_PLAN_BYTES)),
             why: key.2.clone(),
         };
         self.repeats
@@ -193,18 +193,18 @@ impl Refusals {
         let mut rows = std::mem::take(&mut self.ready);
         let minute_is_over = |_: &_, count: &mut RefusalCount| old(count, MINUTE);
         let over: Vec<_> = self.repeats.extract_if(.., minute_is_over).collect();
-        for ((who, kind, why), count) in over {
-            let (_, uid) = who;
+        for ((requester, kind, why), count) in over {
+            let (_, uid) = requester;
             if count.times == 0 {
                 continue;
             }
-            if !self.allowance.use_row(who, now) {
+            if !self.allowance.use_row(requester, now) {
                 self.add_counted(uid, kind, count.times, (count.at, count.last), now);
                 continue;
             }
             // The next repeat is not recorded at once.
             let next = RefusalCount::starting(now, count.last, count.request.clone());
-            self.repeats.insert((who, kind, why.clone()), next);
+            self.repeats.insert((requester, kind, why.clone()), next);
             rows.push(count.into_row(kind, Some(uid), why));
         }
         let hour_is_over = |_: &_, count: &mut RefusalCount| old(count, HOUR);
@@ -219,9 +219,9 @@ impl Refusals {
     pub(super) fn drain(&mut self) -> Vec<RefusalRow> {
         let all = std::mem::take(self);
         let mut rows = all.ready;
-        let alike = all.repeats.into_iter().filter(|(_, count)| count.times > 0);
+        let repeated = all.repeats.into_iter().filter(|(_, count)| count.times > 0);
         rows.extend(
-            alike.map(|(((_, uid), kind, why), count)| count.into_row(kind, Some(uid), why)),
+            repeated.map(|(((_, uid), kind, why), count)| count.into_row(kind, Some(uid), why)),
         );
         let counted = all.counted.into_iter();
         rows.extend(
@@ -232,9 +232,9 @@ impl Refusals {
 
     /// When the next row is due, as far as known.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let alike = self.repeats.values().map(|count| count.since + MINUTE);
+        let repeated = self.repeats.values().map(|count| count.since + MINUTE);
         let counted = self.counted.values().map(|count| count.since + HOUR);
-        alike.chain(counted).min()
+        repeated.chain(counted).min()
     }
 }
 

@@ -161,10 +161,10 @@ impl PreparedRestore {
     /// Describes the backup and the store that it replaces, in lines for a person.
     pub(crate) fn describe(&self) -> Vec<String> {
         let (host, at) = (&self.manifest.host, self.manifest.made_at.to_rfc3339());
-        let holds = |it: &StoreContents| {
+        let holds = |contents: &StoreContents| {
             let StoreContents {
                 samples, actions, ..
-            } = it;
+            } = contents;
             format!("{samples} samples, {actions} entries of the record of actions")
         };
         let now = self
@@ -209,7 +209,7 @@ impl PreparedRestore {
             "restored": backup,
             "set_aside": set_aside.display().to_string(),
         });
-        let act = Action {
+        let action = Action {
             kind: ActionKind::Restore,
             uid,
             request: file.display().to_string(),
@@ -223,7 +223,7 @@ impl PreparedRestore {
             ended: Vec::new(),
         };
         let audit = self.open_backup(&AUDIT)?;
-        let inserted = actions::insert(&audit.connection, "restore", &act, now, Some(&end));
+        let inserted = actions::insert(&audit.connection, "restore", &action, now, Some(&end));
         inserted.map_err(|error| format!("the restore cannot be recorded: {error}"))?;
         self.close_synced(audit, &AUDIT)?;
         let decided = swap::sync_directory(&self.work_directory.0)

@@ -105,8 +105,8 @@ pub(super) fn delete_before(
 /// Deletes some of the runs and processes that no sample, minute or hour contains any more; returns
 /// true if there may be more. Devices stay: they are few.
 pub(super) fn delete_unused(connection: &mut Connection) -> rusqlite::Result<bool> {
-    let whole = connection.transaction()?;
-    let runs: Vec<i64> = whole
+    let transaction = connection.transaction()?;
+    let runs: Vec<i64> = transaction
         .prepare_cached(
             "DELETE FROM run WHERE id IN (SELECT id FROM run
              WHERE ended_at IS NOT NULL AND last_sample < coalesce(
@@ -126,7 +126,7 @@ pub(super) fn delete_unused(connection: &mut Connection) -> rusqlite::Result<boo
         .collect::<rusqlite::Result<_>>()?;
     let is_more = if runs.is_empty() {
         // Scans all processes once, for those that never had a run.
-        let deleted = whole
+        let deleted = transaction
             .prepare_cached(
                 "DELETE FROM process WHERE id IN (SELECT id FROM process
                  WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.process = process.id) LIMIT ?1)",
@@ -134,7 +134,7 @@ pub(super) fn delete_unused(connection: &mut Connection) -> rusqlite::Result<boo
             .execute([DELETE_CHUNK])?;
         i64::try_from(deleted) == Ok(DELETE_CHUNK)
     } else {
-        whole
+        transaction
             .prepare_cached(
                 "DELETE FROM process WHERE id IN (SELECT value FROM json_each(?1))
                  AND NOT EXISTS (SELECT 1 FROM run WHERE run.process = process.id)",
@@ -142,7 +142,7 @@ pub(super) fn delete_unused(connection: &mut Connection) -> rusqlite::Result<boo
             .execute([ids_json(&runs)])?;
         true
     };
-    whole.commit()?;
+    transaction.commit()?;
     Ok(is_more)
 }
 

@@ -175,13 +175,13 @@ fn insert_row(
     connection: &Connection,
     table: &str,
     id: i64,
-    it: &SummedRow,
+    row: &SummedRow,
 ) -> rusqlite::Result<()> {
     connection
         .prepare_cached(&format!(
             "INSERT INTO {table} (id, at, usage) VALUES (?1, ?2, ?3)"
         ))?
-        .execute(params![id, it.from.0, it.blob])?;
+        .execute(params![id, row.from.0, row.blob])?;
     Ok(())
 }
 
@@ -240,7 +240,7 @@ fn add_to_run(connection: &Connection, sum: &RunSum<'_>, sample: i64) -> rusqlit
             saturating_i64(usage.idle_ms),
             saturating_i64(usage.unknown_ms),
             saturating_i64(mib_seconds(usage)),
-            usage.memory.most.map(saturating_i64),
+            usage.memory.max.map(saturating_i64),
             sum.until.0,
             sample,
             sum.last_active.map(|at| at.0),

@@ -13,10 +13,10 @@ pub(super) const MAX_TEXT_BYTES: usize = 16 << 10;
 const BEGINNING_BYTES: usize = 1 << 10;
 
 /// Keeps the beginning of a too long text, and notes the original length.
-pub(super) fn text(mut text: String, most: usize) -> String {
+pub(super) fn text(mut text: String, max_bytes: usize) -> String {
     let length = text.len();
-    if length > most {
-        text.truncate(text.floor_char_boundary(most));
+    if length > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
         text.push_str(&format!("… ({length} bytes)"));
     }
     text
@@ -24,8 +24,8 @@ pub(super) fn text(mut text: String, most: usize) -> String {
 
 /// Replaces too long JSON by a JSON object with its length and its beginning: truncated JSON would
 /// be invalid.
-pub(super) fn json(text: String, most: usize) -> String {
-    if text.len() <= most {
+pub(super) fn json(text: String, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
         return text;
     }
     let beginning = &text[..text.floor_char_boundary(BEGINNING_BYTES)];
@@ -60,13 +60,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn result_is_bounded_and_valid(text in "(?s).*", times in 1_usize..200, most in 0_usize..4_000) {
+        fn result_is_bounded_and_valid(text in "(?s).*", times in 1_usize..200, max_bytes in 0_usize..4_000) {
             let long = text.repeat(times);
-            let cut = super::text(long.clone(), most);
-            prop_assert!(cut.len() <= most + 40);
-            let cut = json(json!(long).to_string(), most);
+            let cut = super::text(long.clone(), max_bytes);
+            prop_assert!(cut.len() <= max_bytes + 40);
+            let cut = json(json!(long).to_string(), max_bytes);
             prop_assert!(serde_json::from_str::<Value>(&cut).is_ok());
-            prop_assert!(cut.len() <= most.max(6 * BEGINNING_BYTES + 100));
+            prop_assert!(cut.len() <= max_bytes.max(6 * BEGINNING_BYTES + 100));
         }
     }
 }

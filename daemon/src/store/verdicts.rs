@@ -6,11 +6,11 @@ use rusqlite::{Connection, params};
 /// Inserts the decisions on one sample in one transaction, so that the last time in the record says
 /// which samples are in it.
 pub(super) fn insert(connection: &Connection, records: &[GuardRecord]) -> rusqlite::Result<()> {
-    let whole = connection.unchecked_transaction()?;
+    let transaction = connection.unchecked_transaction()?;
     {
         let insert = "INSERT INTO verdict (at, step, rule, owner, uid, record)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let mut insert = whole.prepare_cached(insert)?;
+        let mut insert = transaction.prepare_cached(insert)?;
         // Serialization of a record to JSON cannot fail.
         for record in records {
             let person = affected_person(record);
@@ -24,7 +24,7 @@ pub(super) fn insert(connection: &Connection, records: &[GuardRecord]) -> rusqli
             ])?;
         }
     }
-    whole.commit()
+    transaction.commit()
 }
 
 /// The subject of the record: the person who broke the rule, or the owner of the job that

@@ -205,8 +205,8 @@ impl Writer {
         // Pruning waits for the file that it prunes.
         let prune = self.samples.is_some().then_some(self.prune_at);
         let refusals = queue::lock(&self.queue).refusals.next_due();
-        let goes_on = self.audit.is_some() && !self.pending.is_empty();
-        let flush = goes_on.then(Instant::now);
+        let has_pending = self.audit.is_some() && !self.pending.is_empty();
+        let flush = has_pending.then(Instant::now);
         let next = [retry, prune, refusals, flush, self.next_directory_check()];
         let next = next.into_iter().flatten().min();
         next.map_or(PRUNE_INTERVAL, |next| {

@@ -258,7 +258,7 @@ fn alerts_are_kept_for_each_device() {
     assert_eq!(evaluate(&both, &mut memory, &poll(3, devices())), []);
     let lasting: Vec<Alert> = memory.active().collect();
     assert_eq!(lasting, [full.clone(), hot.clone()]);
-    let what = lasting.iter().map(Alert::what);
+    let what = lasting.iter().map(Alert::description);
     assert_eq!(
         what.collect::<Vec<_>>(),
         [

@@ -20,16 +20,16 @@ impl fmt::Display for NullItem {
     }
 }
 
-/// Finds nulls in lists, `most` at most. A key that is null counts as missing, but a
+/// Finds nulls in lists, at most `max_items`. A key that is null counts as missing, but a
 /// list without its null items would have another meaning, and an empty list could
 /// apply to every user.
-pub(crate) fn list_nulls(json: &Value, most: usize) -> Vec<NullItem> {
-    let mut found = Vec::new();
-    find_nulls(json, "", most, &mut found);
-    found
+pub(crate) fn list_nulls(json: &Value, max_items: usize) -> Vec<NullItem> {
+    let mut nulls = Vec::new();
+    find_nulls(json, "", max_items, &mut nulls);
+    nulls
 }
 
-fn find_nulls(json: &Value, path: &str, most: usize, found: &mut Vec<NullItem>) {
+fn find_nulls(json: &Value, path: &str, max_items: usize, nulls: &mut Vec<NullItem>) {
     match json {
         Value::Object(table) => {
             for (name, value) in table {
@@ -37,20 +37,20 @@ fn find_nulls(json: &Value, path: &str, most: usize, found: &mut Vec<NullItem>) 
                 find_nulls(
                     value,
                     &format!("{path}{dot}{}", quote_key(name)),
-                    most,
-                    found,
+                    max_items,
+                    nulls,
                 );
             }
         }
         Value::Array(list) => {
             for (position, value) in list.iter().enumerate() {
-                if value.is_null() && found.len() < most {
-                    found.push(NullItem {
+                if value.is_null() && nulls.len() < max_items {
+                    nulls.push(NullItem {
                         path: path.to_owned(),
                         item: position + 1,
                     });
                 }
-                find_nulls(value, path, most, found);
+                find_nulls(value, path, max_items, nulls);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

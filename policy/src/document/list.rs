@@ -15,18 +15,18 @@ pub(crate) fn push(list: &mut Array, text: &str) {
     let is_first = above.is_none();
     let above = above.unwrap_or_default();
     let own_line = above.rfind('\n').and_then(|at| above.get(at..));
-    let (behind, end) = split_at_line_end(&list_end(list));
-    let new_above = match (behind.contains('#'), own_line) {
+    let (trailing, end) = split_at_line_end(&list_end(list));
+    let new_above = match (trailing.contains('#'), own_line) {
         // The comment behind the last item stays there: its line ends before the new
         // item.
-        (true, own_line) => format!("{}{}", behind.trim_end(), own_line.unwrap_or("\n")),
+        (true, own_line) => format!("{}{}", trailing.trim_end(), own_line.unwrap_or("\n")),
         (false, Some(own_line)) => own_line.to_owned(),
         (false, None) if is_first => String::new(),
         (false, None) => " ".to_owned(),
     };
-    let end = match behind.contains('#') || end.contains('\n') {
+    let end = match trailing.contains('#') || end.contains('\n') {
         true => end,
-        false => format!("{behind}{end}"),
+        false => format!("{trailing}{end}"),
     };
     set_end(list, "");
     list.push_formatted(Value::from(text).decorated(new_above, ""));
@@ -80,10 +80,10 @@ fn remove_at(list: &mut Array, at: usize) {
     if list.is_empty() {
         list.set_trailing_comma(false);
     }
-    let (behind, end) = split_at_line_end(&end);
-    let own = match behind.contains('#') {
+    let (trailing, end) = split_at_line_end(&end);
+    let own = match trailing.contains('#') {
         true => String::new(),
-        false => behind,
+        false => trailing,
     };
     let end = match (kept.is_empty(), end.is_empty()) {
         // A comment ends with its line.

@@ -19,7 +19,7 @@ use gpukill_proto::units::Timestamp;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happens to a violation.
+/// The consequence of a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
     /// Nothing: these rules do not forbid it.
@@ -43,7 +43,7 @@ pub enum ConsequenceReason {
     OwnPolicy,
     /// The job is a service, and the rule is about idleness or waste.
     Service,
-    /// Nobody can be warned, and soft mode ends no job without a warning.
+    /// No person can be warned, and soft mode ends no job without a warning.
     NoReader,
 }
 
@@ -132,7 +132,7 @@ pub fn violation_under(
     })
 }
 
-/// What the rule does about the violation, without the milder policies of persons.
+/// The response of the rule to the violation, without the milder policies of persons.
 fn rule_response(of: &OpenViolation, rules: &CompiledRules) -> Option<(PolicyIndex, RuleResponse)> {
     let policy = rules.find(&of.rule.source)?;
     if rules
@@ -213,9 +213,9 @@ pub fn milder_policy_of(person: &Person, rules: &RuleSet) -> Option<MilderPolicy
     };
     user_policy_positions(rules, [person].into_iter()).find_map(|at| {
         let Measures { action, mode, .. } = &rules.users[at].measures;
-        let is_rehearsed = lives > GuardMode::DryRun && *mode == Some(GuardMode::DryRun);
+        let is_dry_run = lives > GuardMode::DryRun && *mode == Some(GuardMode::DryRun);
         let is_warned = *action == Some(GuardAction::Warn);
-        match (is_rehearsed, is_warned) {
+        match (is_dry_run, is_warned) {
             (true, _) => Some(MilderPolicy::DryRun),
             (false, true) => Some(MilderPolicy::Warned),
             (false, false) => None,

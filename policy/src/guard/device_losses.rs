@@ -16,7 +16,7 @@ pub struct DeviceLosses {
     listed: Option<BTreeSet<DeviceId>>,
 }
 
-/// What the guard knows of the present beside its samples.
+/// The present facts that the guard has in addition to its samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PresentFacts {
     /// The devices that cannot be read.

@@ -54,11 +54,11 @@ use std::time::Duration;
 pub struct Evaluation {
     /// The guard's decisions, by rule and subject.
     pub records: Vec<GuardRecord>,
-    /// What could not be evaluated: at most [`MAX_UNEVALUATED`].
+    /// The subjects that could not be evaluated: at most [`MAX_UNEVALUATED`].
     pub undetermined: Vec<UnevaluatedRule>,
     /// The number of further subjects that could not be evaluated.
     pub unjudged_omitted: usize,
-    /// What exceeded the bounds.
+    /// The amounts beyond the bounds.
     pub overflow: Overflow,
 }
 

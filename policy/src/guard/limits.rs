@@ -79,7 +79,7 @@ pub(crate) enum ResolvedLimit {
     Unknown {
         policy: PolicyIndex,
         /// The policies that apply if that one does not: these are unknown too.
-        others: Vec<PolicyIndex>,
+        other_policies: Vec<PolicyIndex>,
         why: String,
     },
 }
@@ -112,29 +112,30 @@ pub(crate) struct AdditionalLimit {
 pub(crate) fn resolve_limits(
     rules: &RuleSet,
     profile: &PolicyProfile,
-    civil: LocalTime,
+    local_time: LocalTime,
 ) -> ResolvedLimits {
     let mut resolved = ResolvedLimits::default();
     for kind in PERSON_LIMIT_KINDS {
         let of_kind = |limits: &Limits| limit_value(limits, kind);
         let default = of_kind(&rules.defaults);
-        let (governed, doubt) = resolve_kind(rules, profile, civil, default, &of_kind);
+        let (governed, doubt) = resolve_kind(rules, profile, local_time, default, &of_kind);
         resolved.by_kind.extend(governed.map(|it| (kind, it)));
         resolved.doubts.extend(doubt.map(|it| (kind, it)));
     }
-    let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
-    let default = least(&rules.defaults).unwrap_or(0);
-    let (governed, doubt) = resolve_kind(rules, profile, civil, Some(default), &least);
+    let idle_min_memory = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
+    let default = idle_min_memory(&rules.defaults).unwrap_or(0);
+    let (governed, doubt) =
+        resolve_kind(rules, profile, local_time, Some(default), &idle_min_memory);
     resolved.idle_min_memory = match governed {
         Some(ResolvedLimit::Known { limit, .. }) => limit,
         Some(ResolvedLimit::Unknown { why, .. }) => {
             // It is then unknown too which jobs are idle.
             let idle = resolved.by_kind.get_mut(&RuleKind::Idle);
             if let Some(idle) = idle {
-                let (policy, others) = (idle.policy(), idle.others().to_vec());
+                let (policy, other_policies) = (idle.policy(), idle.other_policies().to_vec());
                 *idle = ResolvedLimit::Unknown {
                     policy,
-                    others,
+                    other_policies,
                     why,
                 };
             }
@@ -142,7 +143,7 @@ pub(crate) fn resolve_limits(
         }
         None => default,
     };
-    resolved.doubtful_idle_min_memory = doubt.map(|(_, least)| least);
+    resolved.doubtful_idle_min_memory = doubt.map(|(_, idle_min_memory)| idle_min_memory);
     if resolved.doubtful_idle_min_memory.is_some()
         && let Some(ResolvedLimit::Known { policy, limit }) = resolved.by_kind.get(&RuleKind::Idle)
     {
@@ -150,7 +151,8 @@ pub(crate) fn resolve_limits(
         resolved.doubts.entry(RuleKind::Idle).or_insert(same);
     }
     let additional = PERSON_LIMIT_KINDS.into_iter();
-    let additional = additional.flat_map(|kind| additional_limits(rules, profile, civil, kind));
+    let additional =
+        additional.flat_map(|kind| additional_limits(rules, profile, local_time, kind));
     resolved.additional = additional.collect();
     resolved
 }
@@ -159,22 +161,25 @@ pub(crate) fn resolve_limits(
 fn additional_limits(
     rules: &RuleSet,
     profile: &PolicyProfile,
-    civil: LocalTime,
+    local_time: LocalTime,
     kind: RuleKind,
 ) -> Vec<AdditionalLimit> {
     type LimitLookup<'s> = &'s dyn Fn(&dyn Fn(&Limits) -> Option<u64>) -> Option<u64>;
     let beside = |policy, limit_of: LimitLookup<'_>| {
-        let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
+        let idle_min_memory = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
         Some(AdditionalLimit {
             kind,
             policy,
             limit: limit_of(&|limits| limit_value(limits, kind))?,
-            idle_min_memory: limit_of(&least).or(least(&rules.defaults)).unwrap_or(0),
+            idle_min_memory: limit_of(&idle_min_memory)
+                .or(idle_min_memory(&rules.defaults))
+                .unwrap_or(0),
         })
     };
     let user = profile.labelled_user.and_then(|at| {
-        let limit_of =
-            |value: &dyn Fn(&Limits) -> Option<u64>| user_limit(&rules.users[at], civil, value);
+        let limit_of = |value: &dyn Fn(&Limits) -> Option<u64>| {
+            user_limit(&rules.users[at], local_time, value)
+        };
         beside(PolicyIndex::User(at), &limit_of)
     });
     let groups = profile.labelled.iter().filter_map(|at| {
@@ -196,10 +201,10 @@ impl ResolvedLimit {
     }
 
     /// The other policies that may apply.
-    fn others(&self) -> &[PolicyIndex] {
+    fn other_policies(&self) -> &[PolicyIndex] {
         match self {
             Self::Known { .. } => &[],
-            Self::Unknown { others, .. } => others,
+            Self::Unknown { other_policies, .. } => other_policies,
         }
     }
 }
@@ -211,11 +216,13 @@ fn mark_unknown(
     (governed, doubt): LimitAndDoubt,
 ) -> LimitAndDoubt {
     let governed = governed.iter();
-    let others = governed.flat_map(|it| [&[it.policy()], it.others()].concat());
-    let others = others.chain(doubt.map(|(policy, _)| policy)).collect();
+    let other_policies = governed.flat_map(|it| [&[it.policy()], it.other_policies()].concat());
+    let other_policies = other_policies
+        .chain(doubt.map(|(policy, _)| policy))
+        .collect();
     let unknown = ResolvedLimit::Unknown {
         policy,
-        others,
+        other_policies,
         why,
     };
     (Some(unknown), None)
@@ -225,12 +232,12 @@ fn mark_unknown(
 fn resolve_kind(
     rules: &RuleSet,
     profile: &PolicyProfile,
-    civil: LocalTime,
+    local_time: LocalTime,
     default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
 ) -> LimitAndDoubt {
     let user_policy_limit = |at: usize| {
-        let limit = user_limit(&rules.users[at], civil, value)?;
+        let limit = user_limit(&rules.users[at], local_time, value)?;
         Some((PolicyIndex::User(at), limit))
     };
     let by = |(policy, limit)| (Some(ResolvedLimit::Known { policy, limit }), None);
@@ -257,13 +264,13 @@ fn group_limit(
         (!profile.is_only_labelled(group)).then_some((limit, *group))
     };
     let is_claimed = |group: &&usize| profile.claimed.contains(group);
-    let may_be_of = |group: usize, others: LimitAndDoubt| {
+    let may_be_of = |group: usize, other_policies: LimitAndDoubt| {
         let name = &rules.groups[group].name;
         let why = format!("whether it belongs to group {name} is not known");
-        mark_unknown(PolicyIndex::Group(group), why, others)
+        mark_unknown(PolicyIndex::Group(group), why, other_policies)
     };
-    let mut vouched = profile.doubtful.iter().filter(|it| !is_claimed(it));
-    if let Some((_, group)) = vouched.find_map(of_group) {
+    let mut verified = profile.doubtful.iter().filter(|it| !is_claimed(it));
+    if let Some((_, group)) = verified.find_map(of_group) {
         let certain = PolicyProfile {
             groups: profile.groups.clone(),
             claimed: profile.claimed.clone(),
@@ -280,8 +287,8 @@ fn group_limit(
     let maybe_claimed = profile.doubtful.iter().filter(is_claimed);
     let maybe_claimed: Vec<(u64, usize)> = maybe_claimed.filter_map(of_group).collect();
     let maybe_claimed = || maybe_claimed.iter().copied();
-    let vouched = profile.groups.iter().filter(|it| !is_claimed(it));
-    if let Some(base) = vouched.filter_map(of_group).min().map(of_policy) {
+    let verified = profile.groups.iter().filter(|it| !is_claimed(it));
+    if let Some(base) = verified.filter_map(of_group).min().map(of_policy) {
         // The strictest of several groups applies: another group loosens nothing.
         let strictest = claimed.map_or(base, |claimed| claimed.min(base));
         let least = maybe_claimed().min().map(of_policy);
@@ -313,13 +320,13 @@ fn group_limit(
 /// A limit for the current time replaces the general one; the strictest of several applies.
 fn user_limit(
     policy: &UserPolicy,
-    civil: LocalTime,
+    local_time: LocalTime,
     value: &dyn Fn(&Limits) -> Option<u64>,
 ) -> Option<u64> {
     let in_force = policy
         .overrides
         .iter()
-        .filter(|it| it.hours.contains(civil));
+        .filter(|it| it.hours.contains(local_time));
     in_force
         .filter_map(|it| value(&it.limits))
         .min()

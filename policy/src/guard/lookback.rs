@@ -17,7 +17,7 @@ pub fn lookback(rules: &RuleSet) -> Duration {
         .chain(rules.times.iter().map(|it| &it.limits))
         .chain([&rules.defaults]);
     let idle = limits.filter_map(|limits: &Limits| limits.idle);
-    let conducts = rules.behaviours.iter().map(|it| match &it.behaviour {
+    let behaviours = rules.behaviours.iter().map(|rule| match &rule.behaviour {
         ForbiddenBehaviour::Duration(_) | ForbiddenBehaviour::Rogue { .. } => Duration::ZERO,
         ForbiddenBehaviour::Idle { limit, .. } | ForbiddenBehaviour::Runaway { limit, .. } => {
             *limit
@@ -25,7 +25,7 @@ pub fn lookback(rules: &RuleSet) -> Duration {
         ForbiddenBehaviour::Waste { hours, .. } => *hours,
         ForbiddenBehaviour::Growth { within, .. } => *within,
     });
-    let windows = idle.chain(conducts);
+    let windows = idle.chain(behaviours);
     windows.fold(rules.enforcement.utilization_window, Duration::max)
 }
 

@@ -66,17 +66,17 @@ pub struct Notice<'a> {
 
 impl Notice<'_> {
     /// The text: at most [`MAX_LINES`] lines of at most [`MAX_COLUMNS`] columns, each
-    /// ending in `\n`, without other control characters. `civil` is the local time of the
-    /// host. `None` if the step does not concern the recipient.
+    /// ending in `\n`, without other control characters. `to_local_time` returns the local
+    /// time of the host. `None` if the step does not concern the recipient.
     #[must_use]
-    pub fn text(&self, civil: impl Fn(Timestamp) -> LocalTime) -> Option<String> {
+    pub fn text(&self, to_local_time: impl Fn(Timestamp) -> LocalTime) -> Option<String> {
         if let GuardStep::SnoozeVoided { owner, until } = self.record.step {
-            return (owner == self.uid).then(|| self.voided_snooze_text(until, civil));
+            return (owner == self.uid).then(|| self.voided_snooze_text(until, to_local_time));
         }
         let own = OwnProcesses::from_record(self.record, self.uid)?;
         let lines = match &self.record.step {
             GuardStep::Warned { times, deadline } => {
-                self.warning_lines(&own, *times, *deadline, civil)
+                self.warning_lines(&own, *times, *deadline, to_local_time)
             }
             GuardStep::Ended(victim) => self.end_lines(&own, victim),
             GuardStep::SnoozeVoided { .. }
@@ -97,11 +97,11 @@ impl Notice<'_> {
         own: &OwnProcesses<'_>,
         times: u32,
         deadline: Option<Timestamp>,
-        civil: impl Fn(Timestamp) -> LocalTime,
+        to_local_time: impl Fn(Timestamp) -> LocalTime,
     ) -> Vec<String> {
         let host = truncate(self.host, HOST_BYTES);
         let of = match self.max_warnings {
-            most if times <= most => format!(" of {most}"),
+            max if times <= max => format!(" of {max}"),
             // A person who joins later is warned in addition.
             _ => String::new(),
         };
@@ -111,7 +111,7 @@ impl Notice<'_> {
         match deadline {
             Some(first) => {
                 let deadline = self.reader.map_or(first, |own| own.deadline);
-                let when = format_deadline(self.record.at, deadline, civil);
+                let when = format_deadline(self.record.at, deadline, to_local_time);
                 let what = own.describe_end(&self.record.subject);
                 lines.push(format_line(
                     &when,
@@ -132,11 +132,11 @@ impl Notice<'_> {
     fn voided_snooze_text(
         &self,
         until: Timestamp,
-        civil: impl Fn(Timestamp) -> LocalTime,
+        to_local_time: impl Fn(Timestamp) -> LocalTime,
     ) -> String {
         let host = truncate(self.host, HOST_BYTES);
         let rule = truncate(&self.record.rule.to_string(), TEXT_WIDTH);
-        let when = format_deadline(self.record.at, until, civil);
+        let when = format_deadline(self.record.at, until, to_local_time);
         let lines = vec![
             format!("gpukill on {host}: your snooze is void: its rule was removed"),
             format_line("rule", &rule),
@@ -294,7 +294,7 @@ impl<'a> OwnProcesses<'a> {
 fn format_deadline(
     now: Timestamp,
     deadline: Timestamp,
-    civil: impl Fn(Timestamp) -> LocalTime,
+    to_local_time: impl Fn(Timestamp) -> LocalTime,
 ) -> String {
     const SIX_DAYS: Duration = Duration::from_secs(6 * 24 * 3_600);
     const SOON: Duration = Duration::from_secs(10 * 60);
@@ -302,14 +302,14 @@ fn format_deadline(
     if left >= SIX_DAYS {
         return format!("in {}", format_duration(left));
     }
-    let then = civil(deadline);
+    let then = to_local_time(deadline);
     let time = format!("{:02}:{:02}", then.minute / 60 % 24, then.minute % 60);
     if left < SOON {
         // Time zones are whole minutes apart.
         let second = deadline.0.rem_euclid(60_000) / 1_000;
         return format!("{time}:{second:02}");
     }
-    if then.day == civil(now).day {
+    if then.day == to_local_time(now).day {
         format!("at {time}")
     } else {
         format!("{} {time}", short_day_name(then.day))
@@ -383,12 +383,12 @@ fn line_end(text: &str) -> usize {
     if text.len() <= room {
         return text.len();
     }
-    let most = text.floor_char_boundary(room);
+    let max = text.floor_char_boundary(room);
     // A blank right after the line ends it as well.
     let blank = text[..text.ceil_char_boundary(room + 1)].rfind(' ');
-    blank.filter(|at| *at > 0).map_or(most, |at| at.min(most))
+    blank.filter(|at| *at > 0).map_or(max, |at| at.min(max))
 }
 
-fn truncate(text: &str, most: usize) -> String {
-    sanitize(text.as_bytes(), most)
+fn truncate(text: &str, max: usize) -> String {
+    sanitize(text.as_bytes(), max)
 }

@@ -107,7 +107,7 @@ pub struct ReplayResult {
     pub more_records: u64,
     /// Rules that were violated at the end.
     pub open: Vec<OpenViolation>,
-    /// What could not be evaluated: devices, then rules, the longest first.
+    /// The subjects that could not be evaluated: devices, then rules, the longest first.
     pub not_evaluated: Vec<UnevaluatedTime>,
 }
 

@@ -14,7 +14,7 @@ pub fn count_restarted(
     before: &CompiledRules,
     after: &CompiledRules,
 ) -> usize {
-    let begins_anew = |open: &&OpenViolation| {
+    let restarts = |open: &&OpenViolation| {
         let was = before.find(&open.rule.source);
         let was = was.map(|policy| before.policy_digest(policy));
         after.find(&open.rule.source).is_some_and(|policy| {
@@ -22,7 +22,7 @@ pub fn count_restarted(
                 && after.response(policy, open.rule.kind).is_some()
         })
     };
-    open.iter().filter(begins_anew).count()
+    open.iter().filter(restarts).count()
 }
 
 #[cfg(test)]

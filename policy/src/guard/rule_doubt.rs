@@ -169,10 +169,10 @@ impl DoubtTracker {
 /// Whether a person was warned that a job is ended for it, or a job was ended.
 fn is_counted(violation: &ViolationState) -> bool {
     let opened = violation.opened.as_ref();
-    opened.is_some_and(|it| {
-        it.mode > GuardMode::Disabled
-            && it.action == GuardAction::Terminate
-            && (it.warned.first_warned_at().is_some() || it.ended_at().is_some())
+    opened.is_some_and(|opened| {
+        opened.mode > GuardMode::Disabled
+            && opened.action == GuardAction::Terminate
+            && (opened.warned.first_warned_at().is_some() || opened.ended_at().is_some())
     })
 }
 

@@ -173,7 +173,7 @@ pub struct Limits {
     pub idle_min_memory: Option<Bytes>,
 }
 
-/// What is done about violations of a policy, where the policy sets it.
+/// The response to violations of a policy, where the policy sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Measures {
     /// Only warn, or terminate.
@@ -203,7 +203,7 @@ pub struct UserPolicy {
     pub blocked_gpus: Vec<GpuSelector>,
     /// Other limits at certain times.
     pub overrides: Vec<TimeOverride>,
-    /// What is done about violations.
+    /// The response to violations.
     pub measures: Measures,
 }
 
@@ -259,7 +259,7 @@ pub struct GroupPolicy {
     pub allowed_gpus: Vec<GpuSelector>,
     /// Devices that members may not use.
     pub blocked_gpus: Vec<GpuSelector>,
-    /// What is done about violations.
+    /// The response to violations.
     pub measures: Measures,
 }
 
@@ -286,7 +286,7 @@ pub struct GpuPolicy {
     pub blocked_processes: Vec<Glob>,
     /// When nobody may use the devices.
     pub maintenance: Option<Hours>,
-    /// What is done about violations.
+    /// The response to violations.
     pub measures: Measures,
 }
 
@@ -306,7 +306,7 @@ pub struct TimePolicy {
     pub blocked_users: Vec<String>,
     /// The devices that the policy applies to. Empty means all.
     pub gpus: Vec<GpuSelector>,
-    /// What is done about violations.
+    /// The response to violations.
     pub measures: Measures,
 }
 
@@ -329,7 +329,7 @@ pub struct BehaviourRule {
     pub behaviour: ForbiddenBehaviour,
     /// Whether services are ended too. It matters for idleness and waste only.
     pub ends_services: bool,
-    /// What is done about violations.
+    /// The response to violations.
     pub measures: Measures,
 }
 

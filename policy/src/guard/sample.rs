@@ -73,8 +73,8 @@ pub fn held_since(
     until: Timestamp,
 ) -> Timestamp {
     let started_at = started_at.filter(|it| *it <= until);
-    started_at.map_or(first_seen, |it| {
-        first_seen.max(Timestamp(it.0.saturating_sub(START_TOLERANCE_MS)))
+    started_at.map_or(first_seen, |started| {
+        first_seen.max(Timestamp(started.0.saturating_sub(START_TOLERANCE_MS)))
     })
 }
 

@@ -133,8 +133,9 @@ impl SnoozeList {
     /// Adds a snooze, in place of an earlier one of the same user for the same violation.
     /// Returns `false` if the user has too many.
     pub(crate) fn grant(&mut self, grant: SnoozeGrant) -> bool {
-        let is_same = |it: &SnoozeGrant| {
-            it.owner == grant.owner && it.matches(&grant.rule, &grant.subject, &grant.processes)
+        let is_same = |known: &SnoozeGrant| {
+            known.owner == grant.owner
+                && known.matches(&grant.rule, &grant.subject, &grant.processes)
         };
         self.0.retain(|it| !is_same(it));
         let of_user = self.0.iter().filter(|it| it.owner == grant.owner).count();
@@ -193,8 +194,8 @@ impl SnoozeList {
             let granted = granted.filter(|it| it.matches(&open.rule, &open.subject, &processes));
             granted.map(|it| it.until).filter(|until| *until > at).max()
         };
-        let untils: Option<Vec<Timestamp>> = owners.iter().map(of_owner).collect();
-        untils?.into_iter().min()
+        let snoozed_until: Option<Vec<Timestamp>> = owners.iter().map(of_owner).collect();
+        snoozed_until?.into_iter().min()
     }
 
     /// A violation is over: the person may ask as often as at first for the next one. The

@@ -53,7 +53,7 @@ pub struct GuardState {
     pub(crate) conduct: BTreeMap<RuleName, BehaviourState>,
     /// Violation states, confirmed or not.
     #[serde(with = "pairs")]
-    pub(crate) clocks: BTreeMap<RuleName, RuleViolations>,
+    pub(crate) violations: BTreeMap<RuleName, RuleViolations>,
     /// Jobs that were ended and still have processes.
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, EndedJob>,
@@ -62,10 +62,10 @@ pub struct GuardState {
     pub(crate) cooling: BTreeMap<DeviceId, Timestamp>,
     pub(crate) breaker: CircuitBreaker,
     /// Whether behaviour rules affect too many people.
-    pub(crate) fit: DoubtTracker,
+    pub(crate) doubt_tracker: DoubtTracker,
     pub(crate) snoozes: SnoozeList,
     /// Which devices have reported their processes.
-    pub(crate) sight: DeviceReporting,
+    pub(crate) device_reporting: DeviceReporting,
     /// Processes that are now part of another job than at first, and that first job.
     #[serde(with = "pairs")]
     pub(crate) moved: BTreeMap<PidStart, JobKey>,
@@ -88,9 +88,9 @@ pub(crate) struct JobState {
     /// How `list` showed it at first: the job keeps that name.
     pub(crate) shown: String,
     /// The job does nothing.
-    pub(crate) still: Streak,
+    pub(crate) idle_streak: Streak,
     /// The job does nothing, and has no client.
-    pub(crate) alone: Streak,
+    pub(crate) unconnected_streak: Streak,
     /// Its claim on each device.
     #[serde(with = "pairs")]
     pub(crate) claims: BTreeMap<DeviceId, Claim>,
@@ -157,7 +157,7 @@ impl GuardState {
     /// The open violations.
     #[must_use]
     pub fn violations(&self) -> Vec<OpenViolation> {
-        let violations = self.clocks.iter().flat_map(|(rule, violations)| {
+        let violations = self.violations.iter().flat_map(|(rule, violations)| {
             let of = violations.of.iter();
             of.filter_map(|(subject, violation)| violation.to_open_violation(rule, subject))
         });
@@ -174,7 +174,7 @@ impl GuardState {
     #[must_use]
     pub fn simulated_ends(&self) -> Vec<SimulatedEnd> {
         let violations = self
-            .clocks
+            .violations
             .values()
             .flat_map(|violations| violations.of.values());
         let opened = violations.filter_map(|violation| violation.opened.as_ref());
@@ -212,18 +212,27 @@ impl GuardState {
             let own = self.conduct.values_mut();
             let own = own.flat_map(|it| it.clear_windows().cpu.values_mut());
             let of_jobs = self.jobs.values_mut();
-            let of_jobs = of_jobs.flat_map(|job| [&mut job.still, &mut job.alone]);
+            let of_jobs =
+                of_jobs.flat_map(|job| [&mut job.idle_streak, &mut job.unconnected_streak]);
             for streak in of_jobs.chain(own) {
                 streak.record_unknown(ms, sample.until);
             }
-            for violation in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+            for violation in self
+                .violations
+                .values_mut()
+                .flat_map(|it| it.of.values_mut())
+            {
                 violation.record_unknown();
             }
         }
         if let Some(undetermined) = self.until.map(|until| unobserved_wall_ms(until, sample))
             && undetermined.unsigned_abs() > MAX_GAP_MS
         {
-            for violation in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+            for violation in self
+                .violations
+                .values_mut()
+                .flat_map(|it| it.of.values_mut())
+            {
                 violation.shift_time(undetermined);
             }
             for ended in self.ended.values_mut() {
@@ -240,7 +249,7 @@ impl GuardState {
             self.breaker.shift_time(undetermined);
             self.snoozes.shift_time(undetermined);
         }
-        self.sight.update(sample, follows);
+        self.device_reporting.update(sample, follows);
         self.until = Some(sample.until);
         // If only the response to a rule has changed, its measurements stay valid.
         self.conduct.retain(|rule, memory| {
@@ -379,8 +388,8 @@ const MAX_GAP_MS: u64 = 30_000;
 /// set back.
 fn unobserved_wall_ms(last: Timestamp, sample: &GuardSample) -> i64 {
     let observed_ms = i64::try_from(sample.observed_ms).unwrap_or(i64::MAX);
-    let by_the_wall = sample.until.0.saturating_sub(last.0);
-    by_the_wall.saturating_sub(observed_ms)
+    let wall_ms = sample.until.0.saturating_sub(last.0);
+    wall_ms.saturating_sub(observed_ms)
 }
 
 /// Whether a sample begins where the last one ended, and was observed as a whole, by clocks

@@ -57,7 +57,7 @@ pub(crate) struct ConfirmedViolation {
     pub(crate) message: Option<String>,
 }
 
-/// What follows from a sample in which the condition held.
+/// The consequence of a sample in which the condition held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transition {
     pub(crate) steps: Vec<GuardStep>,
@@ -72,7 +72,7 @@ pub(crate) enum DueOwners {
     /// Jobs of users after their grace period. If a user in `warned` owns the job to end,
     /// the guard waits for that user's grace period.
     Owners {
-        over: BTreeSet<u32>,
+        past_grace: BTreeSet<u32>,
         warned: BTreeSet<u32>,
     },
 }
@@ -143,10 +143,10 @@ impl ViolationState {
                     steps.extend(opened.record_exempt(|| NO_READER.to_owned()));
                 }
                 steps.extend(opened.warned.warn(response, at, &readers, snoozes));
-                let over = opened.warned.users_past_grace(response.grace_ms, at);
-                match held_before && !over.is_empty() {
+                let past_grace = opened.warned.users_past_grace(response.grace_ms, at);
+                match held_before && !past_grace.is_empty() {
                     true => DueOwners::Owners {
-                        over,
+                        past_grace,
                         warned: opened.warned.warned_users(),
                     },
                     false => DueOwners::Nobody,
@@ -169,7 +169,7 @@ impl ViolationState {
         let Some(opened) = &mut self.opened else {
             return;
         };
-        if !must_be_unbroken(kind) {
+        if !requires_unbroken_time(kind) {
             self.since = before.min(since);
         } else if before < since {
             opened.warned = WarningState::default();
@@ -190,7 +190,7 @@ impl ViolationState {
         // A job was ended for it: the next violation is warned of again.
         self.opened.is_none()
             || self.has_ended_job()
-            || must_be_unbroken(kind)
+            || requires_unbroken_time(kind)
             || self.settled_ms >= settled_after_ms
     }
 
@@ -295,7 +295,7 @@ const NO_READER: &str = "no warning is possible: its owner is not a person of th
 
 /// Whether a condition of this kind must hold for a whole time without a break: after a
 /// break nothing is left to settle, and the next violation is warned of again.
-const fn must_be_unbroken(kind: RuleKind) -> bool {
+const fn requires_unbroken_time(kind: RuleKind) -> bool {
     matches!(kind, RuleKind::Idle | RuleKind::Runaway)
 }
 

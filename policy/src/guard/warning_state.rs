@@ -20,7 +20,7 @@ pub(crate) struct WarningState {
     /// Time of the first warning.
     at: Option<Timestamp>,
     /// How many warnings there were while no user reads them.
-    in_round: u32,
+    unread_count: u32,
     /// Milliseconds since the first warning that do not count: nothing was observed in
     /// them.
     moved_ms: i64,
@@ -64,7 +64,7 @@ impl WarnedUser {
     }
 }
 
-/// What a snooze granted.
+/// The time that a snooze granted, and the snoozes left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnoozeResult {
     pub(crate) until: Timestamp,
@@ -131,7 +131,7 @@ impl WarningState {
         self.readers = readers;
         if let (Some(first), true) = (self.at, self.readers.is_empty()) {
             let since = Timestamp(first.0.saturating_add(self.moved_ms));
-            is_due |= self.in_round < self.due_warnings(since, at);
+            is_due |= self.unread_count < self.due_warnings(since, at);
         }
         is_due
     }
@@ -149,8 +149,8 @@ impl WarningState {
 
     fn record_warning(&mut self, at: Timestamp) -> GuardStep {
         self.at.get_or_insert(at);
-        self.in_round = self
-            .in_round
+        self.unread_count = self
+            .unread_count
             .saturating_add(1)
             .min(self.max_warnings.max(1));
         GuardStep::Warned {
@@ -220,8 +220,8 @@ impl WarningState {
     /// The most warnings that a user has had, at most as many as the rule allows: a snooze
     /// restarts the count.
     pub(crate) fn warning_count(&self) -> u32 {
-        let most = self.readers.values().map(|reader| reader.times).max();
-        most.unwrap_or(self.in_round)
+        let max_times = self.readers.values().map(|reader| reader.times).max();
+        max_times.unwrap_or(self.unread_count)
     }
 
     pub(crate) const fn deadline(&self) -> Option<Timestamp> {
@@ -244,7 +244,7 @@ impl GuardState {
     /// Whether a record is the first warning of a violation, however many follow.
     #[must_use]
     pub fn is_first_warning(&self, record: &GuardRecord) -> bool {
-        let violations = self.clocks.get(&record.rule);
+        let violations = self.violations.get(&record.rule);
         let violation = violations.and_then(|it| it.of.get(&record.subject));
         let opened = violation.and_then(|violation| violation.opened.as_ref());
         matches!(record.step, GuardStep::Warned { .. })

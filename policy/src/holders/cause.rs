@@ -77,17 +77,18 @@ pub(super) fn tearing_down(
         .collect();
     // The first process to end comes first: the next one sees its memory as
     // unattributed.
-    let (mut before, mut held) = (Bytes(0), 0u64);
+    let (mut last_held, mut held) = (Bytes(0), 0u64);
     for ended in just_ended.iter().rev() {
         let unexplained = ended.unattributed_before.known().map_or(0, |it| it.0);
-        before = before.max(Bytes(unexplained.saturating_sub(held)));
+        last_held = last_held.max(Bytes(unexplained.saturating_sub(held)));
         held = held.saturating_add(ended.memory.known().map_or(0, |it| it.0));
     }
-    let just_ended_memory = Bytes(remainder.0.saturating_sub(before.0));
+    let just_ended_memory = Bytes(remainder.0.saturating_sub(last_held.0));
     let total = device_evidence.device.memory_total.known().copied();
     // A part may be released already.
-    let most = held.saturating_add(noise_threshold(total.unwrap_or_default()).0);
-    if just_ended.is_empty() || just_ended_memory == Bytes(0) || just_ended_memory.0 > most {
+    let max_explained = held.saturating_add(noise_threshold(total.unwrap_or_default()).0);
+    if just_ended.is_empty() || just_ended_memory == Bytes(0) || just_ended_memory.0 > max_explained
+    {
         return None;
     }
     let named = just_ended.iter().take(MAX_NAMED);
@@ -102,8 +103,8 @@ pub(super) fn tearing_down(
         "{} are not released yet",
         format_size(just_ended_memory)
     ));
-    if before > Bytes(0) {
-        let more = format_size(before);
+    if last_held > Bytes(0) {
+        let more = format_size(last_held);
         evidence.push(format!("{more} more were already unattributed before"));
     }
     let mut finding =
@@ -113,7 +114,7 @@ pub(super) fn tearing_down(
         .map(|ended| ended.key.pid)
         .take(super::MAX_PIDS)
         .collect();
-    Some((finding, before))
+    Some((finding, last_held))
 }
 
 /// Whether the process is known to have held at least 1 MiB.
@@ -300,9 +301,12 @@ pub(super) fn unknown(device_evidence: &DeviceEvidence<'_>, remainder: Bytes) ->
 /// released.
 pub(super) fn unknown_earlier(
     device_evidence: &DeviceEvidence<'_>,
-    before: Bytes,
+    last_held: Bytes,
 ) -> HolderFinding {
-    let used = format!("{} have been unattributed for longer", format_size(before));
+    let used = format!(
+        "{} have been unattributed for longer",
+        format_size(last_held)
+    );
     device_evidence.build_finding(
         Cause::Unknown,
         &[],

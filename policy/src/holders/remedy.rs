@@ -39,7 +39,7 @@ pub(super) fn end_orphans(
 /// Whether the process belongs to a person, hosts no work of others and is not part of
 /// a listed process. An unknown fact speaks against the command.
 fn may_be_ended(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
-    let is_a_persons = holder.uid.known().is_some_and(|uid| *uid >= UID_MIN);
+    let is_of_person = holder.uid.known().is_some_and(|uid| *uid >= UID_MIN);
     let name = holder.name.known().map(String::as_str);
     let is_plain = name.is_some_and(|name| {
         program_protection(holder.pid, name).is_none()
@@ -52,7 +52,7 @@ fn may_be_ended(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
         let pid = pid.known();
         pid.is_none_or(|pid| *pid == holder.pid || listed.contains(pid))
     });
-    is_a_persons && is_plain && !of_others
+    is_of_person && is_plain && !of_others
 }
 
 /// Processes with the name of a monitor that have this device open and are not a system

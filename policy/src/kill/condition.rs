@@ -141,7 +141,9 @@ impl<'a> Conditions<'a> {
             };
             let memory = selector
                 .min_memory
-                .map_or(ConditionResult::Yes, |least| has_min_memory(least, parts));
+                .map_or(ConditionResult::Yes, |min_memory| {
+                    has_min_memory(min_memory, parts)
+                });
             ConditionResult::from(is_chosen).min(vendor).min(memory)
         });
         each.max().unwrap_or(ConditionResult::No)
@@ -271,10 +273,10 @@ fn selected_gpus<'a>(
     Ok(chosen.map(|(_, device)| &device.id).into_set())
 }
 
-fn has_min_memory(least: Bytes, parts: &[&Reading<Bytes>]) -> ConditionResult {
+fn has_min_memory(min_memory: Bytes, parts: &[&Reading<Bytes>]) -> ConditionResult {
     let known = parts.iter().filter_map(|part| part.known());
     let sum = known.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0));
-    if sum >= least.0 {
+    if sum >= min_memory.0 {
         ConditionResult::Yes
     } else if parts.iter().all(|part| part.known().is_some()) {
         ConditionResult::No

@@ -43,7 +43,7 @@ pub fn required_consent(plan: &KillPlan, context: ConsentContext<'_>) -> Consent
     // Processes of other people count too: the caller may not have meant so many.
     // Protected processes do not count: they run on every GPU, and no caller means
     // them.
-    let is_protected = |fate: &PlannedAction| matches!(fate, PlannedAction::Protected(_));
+    let is_protected = |action: &PlannedAction| matches!(action, PlannedAction::Protected(_));
     let named = plan.targets.iter().filter(|target| target.named);
     let selected = named.filter(|target| !is_protected(&target.action)).count();
     if selected > 1 && !plan.request.selector.is_pids_only() && !context.batch {
@@ -52,10 +52,10 @@ pub fn required_consent(plan: &KillPlan, context: ConsentContext<'_>) -> Consent
     let ends = |target: &&KillTarget| matches!(target.action, PlannedAction::End(_));
     let ended = || plan.targets.iter().filter(ends);
     let is_several = ended().count() > 1;
-    let may_be_a_slip = ended().any(|one| {
+    let may_be_unintended = ended().any(|one| {
         !belongs_to_caller(one, context) || one.holds.is_empty() || one.overridden.is_some()
     });
-    if context.yes || !(is_several || may_be_a_slip) {
+    if context.yes || !(is_several || may_be_unintended) {
         Consent::Given
     } else if context.can_ask {
         Consent::Ask

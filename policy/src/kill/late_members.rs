@@ -44,14 +44,14 @@ pub fn find_forked(
         .into_set();
     let mut found = BTreeSet::new();
     let mut visited = BTreeSet::new();
-    let mut wholes = BTreeSet::new();
+    let mut membership_keys = BTreeSet::new();
     for member in members_seen {
         // The kernel does not reuse a pid while a group or a session has its number.
         let is_replaced = |other: &ProcessInfo| other.lineage.key != member.lineage.key;
         if !now.get(&member.lineage.key.pid).is_some_and(is_replaced) {
             scopes.collect_descendants(member, &mut visited, &mut found);
         }
-        if !wholes.insert(membership_key(member)) {
+        if !membership_keys.insert(membership_key(member)) {
             continue;
         }
         let others = match scope {
@@ -82,20 +82,22 @@ pub fn find_joined(plan: &KillPlan, now: &ProcessTable) -> BTreeSet<ProcessKey> 
         return BTreeSet::new();
     }
     let scopes = ScopeIndex::new(now);
-    let ended = |fate: &PlannedAction| matches!(fate, PlannedAction::End(_));
+    let ended = |action: &PlannedAction| matches!(action, PlannedAction::End(_));
     let named = plan.targets.iter();
     let named = named.filter(|target| target.named && ended(&target.action));
     let mut found = BTreeSet::new();
-    let mut wholes = BTreeSet::new();
+    let mut membership_keys = BTreeSet::new();
     for process in named
         .clone()
         .filter_map(|target| find_process(now, target.key))
     {
         // A thousand workers of one job have the same scope.
-        if found.contains(&process.lineage.key) && wholes.contains(&membership_key(process)) {
+        if found.contains(&process.lineage.key)
+            && membership_keys.contains(&membership_key(process))
+        {
             continue;
         }
-        wholes.insert(membership_key(process));
+        membership_keys.insert(membership_key(process));
         // A scope that is unknown by now adds nothing.
         found.extend(
             scopes

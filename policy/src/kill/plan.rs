@@ -61,7 +61,7 @@ pub fn plan(
         at: now,
         youngest_start_ticks: starts.max().unwrap_or_default(),
         request: request.clone(),
-        rest: planner.remaining_jobs(&targets),
+        remaining_jobs: planner.remaining_jobs(&targets),
         targets,
         undetermined: selection.undetermined,
     })
@@ -107,7 +107,7 @@ impl<'a> Planner<'a> {
         selected: &BTreeSet<ProcessKey>,
     ) -> BTreeMap<ProcessKey, PlannedProcess> {
         let mut parts: BTreeMap<ProcessKey, PlannedProcess> = BTreeMap::new();
-        let mut wholes = BTreeSet::new();
+        let mut membership_keys = BTreeSet::new();
         let selected = selected
             .iter()
             .filter_map(|key| find_process(self.context.processes, *key));
@@ -115,12 +115,14 @@ impl<'a> Planner<'a> {
             let key = process.lineage.key;
             // A thousand workers of one job have the same scope.
             match parts.get_mut(&key) {
-                Some(part) if wholes.contains(&membership_key(process)) => part.named = true,
+                Some(part) if membership_keys.contains(&membership_key(process)) => {
+                    part.named = true
+                }
                 Some(_) | None if self.protection(process, true).is_some() => {
                     parts.entry(key).or_default().named = true;
                 }
                 Some(_) | None => {
-                    wholes.insert(membership_key(process));
+                    membership_keys.insert(membership_key(process));
                     self.add(process, &mut parts);
                 }
             }
@@ -271,33 +273,41 @@ impl<'a> Planner<'a> {
                 jobs.entry(job).or_insert(*key);
             }
         }
-        let rest = jobs.into_iter().filter_map(|(job, key)| {
-            let process = find_process(self.context.processes, key)?;
-            let whole = self
-                .scopes
-                .processes_in_scope(process, KillScope::Job)
-                .ok()?;
-            let goes_on = |other: &&ProcessKey| {
-                let process = find_process(self.context.processes, **other);
-                !ended.contains_key(*other)
-                    && process.is_some_and(|process| !is_zombie(process, self.usage.get(*other)))
-            };
-            let others: Vec<&ProcessKey> = whole.iter().filter(goes_on).collect();
-            // A process that was reached by its process group may belong to another
-            // job.
-            let names_it = |other: &&&ProcessKey| {
-                let process = find_process(self.context.processes, ***other);
-                self.usage.contains_key(**other)
-                    && process.is_some_and(|process| process.job.known() == Some(job))
-            };
-            let by = others.iter().find(names_it).map_or(key, |other| **other);
-            Some(RemainingJob {
-                pid: by.pid,
-                job: job.clone(),
-                others: u32::try_from(others.len()).unwrap_or(u32::MAX),
-            })
-        });
-        rest.filter(|rest| rest.others > 0).collect()
+        jobs.into_iter()
+            .filter_map(|(job, key)| self.remaining_job(job, key, &ended))
+            .filter(|remaining| remaining.remaining_processes > 0)
+            .collect()
+    }
+
+    /// The part of a job that remains when the plan ends `key` and the other `ended`
+    /// processes.
+    fn remaining_job(
+        &self,
+        job: &Job,
+        key: ProcessKey,
+        ended: &BTreeMap<ProcessKey, &KillTarget>,
+    ) -> Option<RemainingJob> {
+        let find = |key: &ProcessKey| find_process(self.context.processes, *key);
+        let members = self
+            .scopes
+            .processes_in_scope(find(&key)?, KillScope::Job)
+            .ok()?;
+        let remains = |key: &&ProcessKey| {
+            !ended.contains_key(*key)
+                && find(key).is_some_and(|process| !is_zombie(process, self.usage.get(*key)))
+        };
+        let remaining: Vec<&ProcessKey> = members.iter().filter(remains).collect();
+        // A process that was reached by its process group may belong to another job.
+        let selects_job = |key: &&&ProcessKey| {
+            self.usage.contains_key(**key)
+                && find(key).is_some_and(|process| process.job.known() == Some(job))
+        };
+        let selecting = remaining.iter().find(selects_job).map_or(key, |key| **key);
+        Some(RemainingJob {
+            pid: selecting.pid,
+            job: job.clone(),
+            remaining_processes: u32::try_from(remaining.len()).unwrap_or(u32::MAX),
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use gpukill_proto::model::Container;
 use gpukill_proto::reading::Reading;
 use std::collections::BTreeSet;
 
-/// What the admin protects, and the daemon's own pid.
+/// The processes that the admin protects, and the daemon's own pid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protection {
     /// The daemon's own pid.
@@ -237,10 +237,10 @@ pub(super) fn executable_matches_name(
         return true;
     };
     let program = executable_name(lineage).unwrap_or_default();
-    let is_called_so = program_names::truncate_name(program)
+    let has_name = program_names::truncate_name(program)
         == program_names::truncate_name(&lineage.name)
         || is_such(program);
-    is_called_so && is_system_path(path)
+    has_name && is_system_path(path)
 }
 
 /// Whether it may execute a file of the host in a system directory. In a mount

@@ -22,7 +22,7 @@ pub struct RecheckContext<'a> {
     pub operators: &'a str,
     /// Every process, read when the execution of the plan started.
     pub processes: &'a ProcessTable,
-    /// What protects processes.
+    /// The protection of processes.
     pub protection: &'a Protection,
     /// The process as it was when it became a target.
     pub before: Option<&'a ProcessInfo>,
@@ -42,7 +42,11 @@ pub struct RecheckContext<'a> {
 /// read after a handle on the process was opened. Facts that `now` lacks, because
 /// reading them may block, come from the target and from [`RecheckContext::before`].
 #[must_use]
-pub fn veto(target: &KillTarget, now: &ProcessInfo, again: &RecheckContext<'_>) -> Option<Outcome> {
+pub fn veto(
+    target: &KillTarget,
+    now: &ProcessInfo,
+    context: &RecheckContext<'_>,
+) -> Option<Outcome> {
     if now.lineage.key != target.key {
         return Some(Outcome::Gone);
     }
@@ -50,20 +54,20 @@ pub fn veto(target: &KillTarget, now: &ProcessInfo, again: &RecheckContext<'_>) 
         return Some(ending);
     }
     if now.state == ProcessState::Zombie {
-        return Some(Outcome::Zombie(find_reaper(now, again.processes)));
+        return Some(Outcome::Zombie(find_reaper(now, context.processes)));
     }
-    let now = &with_earlier_facts(now, target, again.before);
-    protection_outcome(target, now, again)
-        .or_else(|| permission_outcome(target, now, again))
+    let now = &with_earlier_facts(now, target, context.before);
+    protection_outcome(target, now, context)
+        .or_else(|| permission_outcome(target, now, context))
         .or_else(|| {
             let why = "it no longer uses a GPU";
-            (!again.uses_gpu).then(|| Outcome::Changed(why.into()))
+            (!context.uses_gpu).then(|| Outcome::Changed(why.into()))
         })
 }
 
 /// The outcome of a target that the plan does not end.
-fn planned_outcome(fate: &PlannedAction) -> Option<Outcome> {
-    match fate {
+fn planned_outcome(action: &PlannedAction) -> Option<Outcome> {
+    match action {
         PlannedAction::End(_) => None,
         PlannedAction::Protected(protected) => Some(Outcome::Protected(protected.why.clone())),
         PlannedAction::Denied(ask) => Some(Outcome::Denied(ask.clone())),
@@ -110,11 +114,11 @@ fn with_earlier_facts(
 fn protection_outcome(
     target: &KillTarget,
     now: &ProcessInfo,
-    again: &RecheckContext<'_>,
+    context: &RecheckContext<'_>,
 ) -> Option<Outcome> {
     let is_renamed = now.lineage.name != target.name;
     let is_overridden = target.overridden.is_some() && !is_renamed;
-    let protected = protection_of(now, again.processes, again.protection);
+    let protected = protection_of(now, context.processes, context.protection);
     if let Some(ProtectionReason { why, .. }) =
         protected.filter(|it| !(is_overridden && it.root_may_override))
     {
@@ -125,7 +129,7 @@ fn protection_outcome(
             Outcome::Protected(why)
         });
     }
-    became_session_host(target, now, again).then(|| {
+    became_session_host(target, now, context).then(|| {
         let name = &now.lineage.name;
         Outcome::Changed(format!("it is {name} now, which hosts sessions"))
     })
@@ -135,12 +139,16 @@ fn protection_outcome(
 /// process, a process that uses a device and a process that received a signal stay
 /// targets whatever they execute. So do processes that the guard ends: otherwise a
 /// process could save itself by executing a program with such a name.
-fn became_session_host(target: &KillTarget, now: &ProcessInfo, again: &RecheckContext<'_>) -> bool {
-    let is_meant_itself = target.named || again.used_gpu_itself;
-    if is_meant_itself || again.had_signal || again.person.is_some() {
+fn became_session_host(
+    target: &KillTarget,
+    now: &ProcessInfo,
+    context: &RecheckContext<'_>,
+) -> bool {
+    let is_meant_itself = target.named || context.used_gpu_itself;
+    if is_meant_itself || context.had_signal || context.person.is_some() {
         return false;
     }
-    let executes_another = again
+    let executes_another = context
         .before
         .is_none_or(|it| it.lineage.executable != now.lineage.executable);
     hosts_sessions(now) && (!executes_another || may_run_host_file(now))
@@ -149,7 +157,7 @@ fn became_session_host(target: &KillTarget, now: &ProcessInfo, again: &RecheckCo
 fn permission_outcome(
     target: &KillTarget,
     now: &ProcessInfo,
-    again: &RecheckContext<'_>,
+    context: &RecheckContext<'_>,
 ) -> Option<Outcome> {
     let unclear = || Some(Outcome::Unclear("its owner is not known".into()));
     let before = target.uid.known();
@@ -162,16 +170,16 @@ fn permission_outcome(
         uids,
         namespace_owner: now.namespace_owner.known().copied().flatten(),
     };
-    match (check(again.caller, operation, again.roles), changed) {
+    match (check(context.caller, operation, context.roles), changed) {
         (Ruling::Allow, None) => None,
-        (Ruling::Allow, Some(uids)) if accepts_uid_change(uids, now, again) => None,
+        (Ruling::Allow, Some(uids)) if accepts_uid_change(uids, now, context) => None,
         (Ruling::Allow | Ruling::Deny(_), Some(uids)) => Some(Outcome::Changed(format!(
             "it runs as uid {} now",
             uids.real
         ))),
         (Ruling::Deny(_), None) if matches!(now.uids, Reading::Value(_)) => {
-            let names = user_names(again.processes);
-            let ask = contact_text(now, again.roles, again.operators, &names);
+            let names = user_names(context.processes);
+            let ask = contact_text(now, context.roles, context.operators, &names);
             Some(Outcome::Denied(ask))
         }
         (Ruling::Deny(_), None) => unclear(),
@@ -182,17 +190,19 @@ fn permission_outcome(
 /// end it. It is the same process, and a uid that its owner can choose protects no
 /// process: within a user namespace or container of the owner, or of a program that
 /// switches between its users. A process that became the system's gets no signal.
-fn accepts_uid_change(uids: Uids, now: &ProcessInfo, again: &RecheckContext<'_>) -> bool {
-    let before = again.before.filter(|it| it.lineage.key == now.lineage.key);
+fn accepts_uid_change(uids: Uids, now: &ProcessInfo, context: &RecheckContext<'_>) -> bool {
+    let before = context
+        .before
+        .filter(|it| it.lineage.key == now.lineage.key);
     let is_in_namespace = uids.real != 0 && now.lineage.namespace_creator.is_some();
     let is_in_same_container = before.is_some_and(|before| {
         container_key(now).is_some_and(|(_, manager)| manager.is_none())
             && container_key(before) == container_key(now)
     });
-    if uids.real < again.protection.uid_min && !is_in_namespace && !is_in_same_container {
+    if uids.real < context.protection.uid_min && !is_in_namespace && !is_in_same_container {
         return false;
     }
-    again.person.is_none_or(|person| {
+    context.person.is_none_or(|person| {
         belongs_to_person(now, person)
             || before.is_some_and(|before| before.lineage.has_same_person(&now.lineage))
     })

@@ -178,11 +178,11 @@ fn no_gpu_reason(process: &ProcessInfo, context: &KillContext<'_>, scope: KillSc
         let parent = process.parent;
         return format!("process {pid} has ended, and its parent {parent} has not reaped it");
     }
-    let unseen = context
+    let unscanned = context
         .holders
         .iter()
         .find_map(|held| held.incomplete_reason.as_deref());
-    match (unseen, scope) {
+    match (unscanned, scope) {
         (Some(why), _) => format!("process {pid} is not known to use a GPU: {why}"),
         (None, KillScope::Process) => format!("process {pid} uses no GPU"),
         (None, KillScope::Tree | KillScope::Job | KillScope::Container) => {

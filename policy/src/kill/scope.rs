@@ -142,9 +142,9 @@ impl<'a> ScopeIndex<'a> {
         &self,
         member: &ProcessInfo,
         visited: &mut BTreeSet<ProcessKey>,
-        found: &mut BTreeSet<ProcessKey>,
+        members: &mut BTreeSet<ProcessKey>,
     ) {
-        self.collect_below(member, visited, found);
+        self.collect_below(member, visited, members);
         for index in [&self.groups, &self.sessions] {
             let of_member = index.get(&member.lineage.key.pid).into_iter().flatten();
             let own = of_member.filter(|other| {
@@ -153,8 +153,8 @@ impl<'a> ScopeIndex<'a> {
                     && is_not_older(member, other)
             });
             for other in own {
-                found.insert(other.lineage.key);
-                self.collect_below(other, visited, found);
+                members.insert(other.lineage.key);
+                self.collect_below(other, visited, members);
             }
         }
     }
@@ -166,7 +166,7 @@ impl<'a> ScopeIndex<'a> {
         &self,
         process: &ProcessInfo,
         visited: &mut BTreeSet<ProcessKey>,
-        found: &mut BTreeSet<ProcessKey>,
+        members: &mut BTreeSet<ProcessKey>,
     ) {
         let mut left = vec![process];
         while let Some(parent) = left.pop() {
@@ -180,7 +180,7 @@ impl<'a> ScopeIndex<'a> {
                     continue;
                 }
                 if !hosts_sessions(child) {
-                    found.insert(child.lineage.key);
+                    members.insert(child.lineage.key);
                 }
                 left.push(child);
             }
@@ -291,8 +291,8 @@ fn is_same_person(process: &ProcessInfo, other: &ProcessInfo) -> bool {
     process.lineage.has_same_person(&other.lineage)
 }
 
-/// Whether the process did not start before `elder`. A child cannot be older than its
+/// Whether the process did not start before `older`. A child cannot be older than its
 /// parent: such a process was read when the pid belonged to another process.
-pub(super) fn is_not_older(elder: &ProcessInfo, process: &ProcessInfo) -> bool {
-    process.lineage.key.start_ticks >= elder.lineage.key.start_ticks
+pub(super) fn is_not_older(older: &ProcessInfo, process: &ProcessInfo) -> bool {
+    process.lineage.key.start_ticks >= older.lineage.key.start_ticks
 }

@@ -62,7 +62,7 @@ pub fn narrow_plan(
     let people = container.users_of(evaluated, table);
     let mut plan = plan;
     // The number of remaining processes is only known for the whole plan.
-    plan.rest.clear();
+    plan.remaining_jobs.clear();
     if let Some(first) = evaluated
         .iter()
         .find(|key| container.would_end_others(**key))

@@ -150,7 +150,7 @@ proptest! {
             .map(|(memory, sharing)| (Reading::Value(Bytes(*memory)), *sharing))
             .collect();
         let together = CombinedMemory::calculate(parts(&readings)).map_err(Clone::clone).unwrap();
-        prop_assert!(together.least.0 <= used && used <= together.most.0);
+        prop_assert!(together.min.0 <= used && used <= together.max.0);
         // All memory is explained, so no remainder may appear.
         let used_memory = Reading::Value(Bytes(used));
         let remainder = unattributed_memory(&used_memory, &gib(80), parts(&readings));

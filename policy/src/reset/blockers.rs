@@ -107,10 +107,10 @@ fn holder_blockers(
         .filter(|holder| holder.listed || holder.holds_this_device)
         .filter(|holder| !is_the_sensor(holder, context))
         .collect();
-    let fates = plan_actions(&holders, request, context, now);
+    let planned_actions = plan_actions(&holders, request, context, now);
     holders
         .into_iter()
-        .map(|holder| holder_blocker(holder, &fates))
+        .map(|holder| holder_blocker(holder, &planned_actions))
         .collect()
 }
 
@@ -119,7 +119,7 @@ fn is_the_sensor(holder: &Holder, context: &ResetContext<'_>) -> bool {
     holder.pid == daemon || holder.parent.known() == Some(&daemon)
 }
 
-fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
+fn holder_blocker(holder: &Holder, planned_actions: &PlannedActions) -> Blocker {
     let holder_text = describe_holder(holder);
     let Some(process) = process_key(holder) else {
         let why = match &holder.start_ticks {
@@ -135,7 +135,7 @@ fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
         .name
         .last_known()
         .map_or("", |name| full_program_name(name));
-    let (why, remedy) = match fates.get(process) {
+    let (why, remedy) = match planned_actions.get(process) {
         // nvidia-persistenced releases a GPU when its persistence mode is switched off. A
         // process with an untrusted name is not protected.
         Ok(PlannedAction::Protected(_)) if name == "nvidia-persistenced" => {
@@ -241,20 +241,20 @@ fn plan_actions(
     };
     let keys = holders.iter().filter_map(|holder| process_key(holder));
     let pids: Vec<u32> = keys.filter(is_there).map(|key| key.pid).collect();
-    let mut fates = PlannedActions {
+    let mut planned_actions = PlannedActions {
         by_key: BTreeMap::new(),
         why: "it was not found in the process table".to_owned(),
     };
     for pids in pids.chunks(MAX_PIDS) {
         match kill::plan(&kill_request(pids.to_vec(), request), kill, now) {
-            Ok(plan) => fates
+            Ok(plan) => planned_actions
                 .by_key
                 .extend(plan.targets.into_iter().map(|it| (it.key, it.action))),
-            Err(Refusal::Denied { ask, .. }) => fates.why = format!("ask {ask}"),
-            Err(refusal) => fates.why = refusal.to_string(),
+            Err(Refusal::Denied { ask, .. }) => planned_actions.why = format!("ask {ask}"),
+            Err(refusal) => planned_actions.why = refusal.to_string(),
         }
     }
-    fates
+    planned_actions
 }
 
 fn process_blocker(process: ProcessKey, what: String, remedy: Unblocker) -> Blocker {

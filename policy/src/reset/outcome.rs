@@ -39,12 +39,12 @@ pub fn completion(report: &ResetReport) -> ResetCompletion {
 /// Returns the overall result of a plan that resets nothing.
 #[must_use]
 pub fn refused_completion(plan: &ResetPlan) -> ResetCompletion {
-    let is_unsupported = |fate: &PlannedReset| match fate {
+    let is_unsupported = |action: &PlannedReset| match action {
         PlannedReset::Unsupported(_) => true,
         PlannedReset::Reset | PlannedReset::Blocked => false,
     };
-    let mut fates = plan.devices.iter().map(|target| &target.action);
-    if !plan.devices.is_empty() && fates.all(is_unsupported) {
+    let mut actions = plan.devices.iter().map(|target| &target.action);
+    if !plan.devices.is_empty() && actions.all(is_unsupported) {
         ResetCompletion::Unsupported
     } else {
         ResetCompletion::Failed

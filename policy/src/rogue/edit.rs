@@ -101,8 +101,8 @@ fn unexpected_form() -> EditError {
 /// alone.
 fn find_key(typed: &str) -> Result<(&'static str, &'static str), EditError> {
     let is_meant = |path: &str, name: &str| typed == path || typed == name;
-    let found = KEYS.iter().find(|key| is_meant(&key.path(), key.name));
-    if let Some(key) = found {
+    let key = KEYS.iter().find(|key| is_meant(&key.path(), key.name));
+    if let Some(key) = key {
         return Ok((key.section, key.name));
     }
     let paths: Vec<String> = KEYS.iter().map(Key::path).collect();

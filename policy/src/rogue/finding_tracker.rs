@@ -120,12 +120,14 @@ impl FindingTracker {
                 None => uid == newcomer.finding.uid || count(&uid) > own,
             }
         });
-        let least = known.min_by_key(|(process, known)| (matters(known), **process));
+        let least_important_process =
+            known.min_by_key(|(process, known)| (matters(known), **process));
         let makes_room =
             |known: &TrackedFinding| biggest.is_some() || matters(known) < matters(newcomer);
-        let least = least.filter(|(_, known)| makes_room(known));
-        let least = least.map(|(process, _)| *process);
-        let forgotten = least.and_then(|process| self.tracked.remove(&process));
+        let least_important_process =
+            least_important_process.filter(|(_, known)| makes_room(known));
+        let least_important_process = least_important_process.map(|(process, _)| *process);
+        let forgotten = least_important_process.and_then(|process| self.tracked.remove(&process));
         if let Some(known) = &forgotten {
             decrement_user(&mut self.of_user, known.finding.uid);
         }
@@ -137,11 +139,11 @@ impl FindingTracker {
     /// are made later, if they still apply.
     pub fn take_reportable(&mut self, now: Timestamp) -> Vec<RogueFinding> {
         let known = self.tracked.values_mut();
-        let untold = known.filter(|known| known.is_active() && known.reported < known.worst());
-        let mut untold: Vec<&mut TrackedFinding> = untold.collect();
-        untold.sort_indirect_by_key(|known| sort_key(&known.finding));
+        let unreported = known.filter(|known| known.is_active() && known.reported < known.worst());
+        let mut unreported: Vec<&mut TrackedFinding> = unreported.collect();
+        unreported.sort_indirect_by_key(|known| sort_key(&known.finding));
         let mut telling = Vec::new();
-        for known in untold {
+        for known in unreported {
             let Some(worst) = known.worst() else {
                 continue;
             };

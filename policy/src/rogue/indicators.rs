@@ -68,9 +68,10 @@ pub fn indicative_libraries(libraries: &BTreeSet<String>) -> BTreeSet<String> {
         identity::is_python_module,
     ];
     let first = |tells: fn(&str) -> bool| libraries.iter().find(|name| tells(name));
-    let telling = tells.into_iter().filter_map(first);
-    let telling: BTreeSet<String> = telling.chain(libraries.first()).cloned().into_set();
-    telling
+    let libraries_found = tells.into_iter().filter_map(first);
+    let libraries_found: BTreeSet<String> =
+        libraries_found.chain(libraries.first()).cloned().into_set();
+    libraries_found
 }
 
 use IndicatorFamily::{A, B, C};

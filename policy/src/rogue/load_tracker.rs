@@ -83,7 +83,7 @@ struct WindowPart {
     levels: Vec<(u64, u64)>,
 }
 
-/// What a process did with all its devices in one sample.
+/// The use that a process made of all its devices in one sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct ProcessMoment<'a> {
     owner: Option<(Option<u32>, &'a str)>,
@@ -220,7 +220,7 @@ impl LoadTracker {
     }
 }
 
-/// What each process did with all its devices.
+/// The use that each process made of all its devices.
 fn moments<'a>(
     stretches: impl IntoIterator<Item = ProcessSample<'a>>,
 ) -> BTreeMap<ProcessKey, ProcessMoment<'a>> {
@@ -331,11 +331,11 @@ impl WindowPart {
     }
 
     fn held_memory(&self) -> Option<HeldMemory> {
-        let (least, most) = self.memory?;
+        let (min, max) = self.memory?;
         let longest = self.levels.iter().map(|(_, ms)| *ms).max()?;
         Some(HeldMemory {
-            least,
-            most,
+            min,
+            max,
             steady: thousandths(longest, self.memory_known_ms),
         })
     }
@@ -348,8 +348,8 @@ fn add_saturating(sum: &mut u64, by: u64) {
 /// The least and the most of both ranges.
 fn merge_ranges(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
     match (one, other) {
-        (Some((least, most)), Some((other_least, other_most))) => {
-            Some((least.min(other_least), most.max(other_most)))
+        (Some((min, max)), Some((other_min, other_max))) => {
+            Some((min.min(other_min), max.max(other_max)))
         }
         (one, other) => one.or(other),
     }

@@ -343,7 +343,7 @@ fn texts(value: &Value) -> Result<Vec<String>, String> {
 }
 
 /// A number, whole or not.
-fn decimal(value: &Value, least: f64, most: f64) -> Result<f64, String> {
+fn decimal(value: &Value, min: f64, max: f64) -> Result<f64, String> {
     let number = match value {
         // Numbers of this size lose no relevant digits.
         #[allow(clippy::cast_precision_loss)]
@@ -352,8 +352,8 @@ fn decimal(value: &Value, least: f64, most: f64) -> Result<f64, String> {
         _ => None,
     };
     number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("{value} is not a number from {least} to {most}"))
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("{value} is not a number from {min} to {max}"))
 }
 
 fn share(value: &Value) -> Result<Share, String> {

@@ -53,13 +53,13 @@ pub struct Patterns {
 /// Processes that are not reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowEntry {
-    /// What the entry matches.
+    /// The property that the entry matches.
     pub by: AllowMatch,
     /// The entry applies only where this user runs the process.
     pub user: Option<String>,
 }
 
-/// What an allow entry matches; a part never matches.
+/// The property that an allow entry matches; a part never matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowMatch {
     /// Every process of the user.

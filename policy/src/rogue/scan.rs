@@ -33,7 +33,7 @@ pub struct HistoryScan {
     present: BTreeMap<ProcessKey, ScannedProcess>,
     /// The findings recorded at the time.
     recorded: BTreeMap<ProcessKey, RogueFinding>,
-    found: BTreeMap<ProcessKey, RogueFinding>,
+    findings: BTreeMap<ProcessKey, RogueFinding>,
     evaluated: u32,
     /// Number of findings beyond the kept ones.
     dropped: u32,
@@ -58,7 +58,7 @@ impl HistoryScan {
             loads: LoadTracker::unlimited(),
             present: BTreeMap::new(),
             recorded: BTreeMap::new(),
-            found: BTreeMap::new(),
+            findings: BTreeMap::new(),
             evaluated: 0,
             dropped: 0,
         }
@@ -74,7 +74,7 @@ impl HistoryScan {
             if run_sample.is_present {
                 present.insert(process);
             }
-            let here = self
+            let scanned = self
                 .present
                 .entry(process)
                 .or_insert_with(|| ScannedProcess {
@@ -83,37 +83,37 @@ impl HistoryScan {
                     first: sample.from,
                     last: sample.until,
                 });
-            here.facts = Arc::clone(&run_sample.facts);
-            here.gpus.extend(index(&run.device));
-            here.last = sample.until;
+            scanned.facts = Arc::clone(&run_sample.facts);
+            scanned.gpus.extend(index(&run.device));
+            scanned.last = sample.until;
         }
         let gone = self.present.keys().filter(|key| !present.contains(key));
         let gone: Vec<ProcessKey> = gone.copied().collect();
         for process in gone {
-            if let Some(here) = self.present.remove(&process) {
-                self.evaluate_process(process, &here);
+            if let Some(scanned) = self.present.remove(&process) {
+                self.evaluate_process(process, &scanned);
             }
         }
         self.loads
             .retain_processes(|process| present.contains(process));
     }
 
-    fn evaluate_process(&mut self, process: ProcessKey, here: &ScannedProcess) {
+    fn evaluate_process(&mut self, process: ProcessKey, scanned: &ScannedProcess) {
         self.evaluated = self.evaluated.saturating_add(1);
         let suspect = Suspect {
             load: self.loads.load_of(process),
-            ..Suspect::from_store(&here.facts)
+            ..Suspect::from_store(&scanned.facts)
         };
-        let facts = &here.facts;
+        let facts = &scanned.facts;
         let known = RogueFinding {
             process,
             owner: facts.owner.clone(),
             uid: facts.user.as_ref().map(|(_, uid)| *uid),
             name: facts.name.clone(),
             executable: facts.executable.clone(),
-            gpus: here.gpus.iter().copied().collect(),
-            since: here.first,
-            last_seen: here.last,
+            gpus: scanned.gpus.iter().copied().collect(),
+            since: scanned.first,
+            last_seen: scanned.last,
             is_present: false,
             verdicts: evaluate(&suspect, &self.rules),
         };
@@ -152,15 +152,19 @@ impl HistoryScan {
             return;
         }
         // The process may have left its device and come back.
-        let finding = match self.found.remove(&finding.process) {
+        let finding = match self.findings.remove(&finding.process) {
             Some(known) => merge_findings(known, finding),
             None => finding,
         };
-        self.found.insert(finding.process, finding);
-        if self.found.len() > MAX_FINDINGS {
-            let least = self.found.values().max_by_key(|finding| sort_key(finding));
-            let least = least.map(|finding| finding.process);
-            self.found.retain(|process, _| Some(*process) != least);
+        self.findings.insert(finding.process, finding);
+        if self.findings.len() > MAX_FINDINGS {
+            let least_important = self
+                .findings
+                .values()
+                .max_by_key(|finding| sort_key(finding));
+            let least_important = least_important.map(|finding| finding.process);
+            self.findings
+                .retain(|process, _| Some(*process) != least_important);
             self.dropped = self.dropped.saturating_add(1);
         }
     }
@@ -175,10 +179,10 @@ impl HistoryScan {
         until: Timestamp,
         is_reported: &dyn Fn(&RogueFinding) -> bool,
     ) -> ScanReport {
-        let here = std::mem::take(&mut self.present);
-        for (process, here) in &here {
+        let present = std::mem::take(&mut self.present);
+        for (process, scanned) in &present {
             if !living.contains_key(process) {
-                self.evaluate_process(*process, here);
+                self.evaluate_process(*process, scanned);
             }
         }
         for (process, recorded) in std::mem::take(&mut self.recorded) {
@@ -191,11 +195,11 @@ impl HistoryScan {
         }
         let evaluated = self.evaluated.saturating_add(saturating_u32(living.len()));
         for now in living.values().flatten() {
-            if !self.found.contains_key(&now.process) {
+            if !self.findings.contains_key(&now.process) {
                 self.keep_finding(now.clone());
             }
         }
-        let all = self.found.into_values();
+        let all = self.findings.into_values();
         let mut findings: Vec<RogueFinding> = all.filter(|finding| is_reported(finding)).collect();
         findings.sort_indirect_by_key(sort_key);
         let dropped = saturating_u32(findings.len().saturating_sub(MAX_REPORTED));
@@ -271,7 +275,7 @@ mod tests {
     fn guard_sample(sample: i64, here: &[(u32, &str)], left: &[(u32, &str)]) -> GuardSample {
         let device = DeviceId("GPU-0".into());
         let full = Gauge {
-            most: Some(99),
+            max: Some(99),
             known_ms: 10_000,
             total: 990_000,
             is_failed: false,
@@ -485,12 +489,12 @@ mod tests {
         ];
         let report = finish_scan(scan, &living.into());
         assert_eq!(report.evaluated, 3);
-        let found = report.findings.iter();
-        let found: Vec<(u32, bool, Share)> = found
+        let findings = report.findings.iter();
+        let findings: Vec<(u32, bool, Share)> = findings
             .map(|it| (it.process.pid, it.is_present, it.verdicts[0].score))
             .collect();
         let score = Share::from_thousandths(900);
-        assert_eq!(found, [(1, true, score), (2, true, score)]);
+        assert_eq!(findings, [(1, true, score), (2, true, score)]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Suspect {
     pub listens: Option<BTreeSet<u16>>,
     /// The remote ends of TCP connections that it opened, without accepted ones.
     pub peers: Option<BTreeSet<SocketAddr>>,
-    /// What its network namespace has sent since the process holds a device.
+    /// The traffic that its network namespace has sent since the process holds a device.
     pub sent: SentTraffic,
     /// How it used its devices.
     pub load: Option<DeviceLoad>,
@@ -42,7 +42,7 @@ pub struct Suspect {
     pub refused: u32,
 }
 
-/// What a network namespace has sent.
+/// The traffic that a network namespace has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SentTraffic {
     /// The amount is unknown.
@@ -79,9 +79,9 @@ pub struct DeviceLoad {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeldMemory {
     /// The minimum, in bytes.
-    pub least: u64,
+    pub min: u64,
     /// The maximum, in bytes.
-    pub most: u64,
+    pub max: u64,
     /// The thousandths of time at the most frequent memory level, with a tolerance of a
     /// fiftieth or 64 MiB.
     pub steady: u16,

@@ -30,8 +30,8 @@ fn working_miner() -> Suspect {
             }),
             mean: Some(99),
             memory: Some(HeldMemory {
-                least: 5 << 30,
-                most: 5 << 30,
+                min: 5 << 30,
+                max: 5 << 30,
                 steady: 1_000,
             }),
             host_cpu: Some(50),
@@ -316,8 +316,8 @@ fn any_suspect() -> impl Strategy<Value = Suspect> {
                         utilization: Some(UtilizationShares { saturated, idle }),
                         mean: Some(host),
                         memory: Some(HeldMemory {
-                            least,
-                            most,
+                            min: least,
+                            max: most,
                             steady: idle,
                         }),
                         host_cpu: Some(host),

@@ -60,10 +60,10 @@ pub fn assess(suspect: &Suspect, rules: &RogueRules) -> Assessment {
 /// Reassesses recorded verdicts by the current rules: an entry that allows the process
 /// now removes them, and the indicators keep their recorded weights.
 #[must_use]
-pub fn reassess(found: &[Verdict], suspect: &Suspect, rules: &RogueRules) -> Vec<Verdict> {
+pub fn reassess(verdicts: &[Verdict], suspect: &Suspect, rules: &RogueRules) -> Vec<Verdict> {
     let allowed: Vec<&AllowEntry> = matching_entries(suspect, rules).collect();
     let counts = family_filter(&allowed);
-    let again = found.iter().filter_map(|verdict| {
+    let again = verdicts.iter().filter_map(|verdict| {
         let indicators = verdict
             .indicators
             .iter()
@@ -86,12 +86,12 @@ fn detect_indicator(
     suspect: &Suspect,
     rules: &RogueRules,
 ) -> Option<Indicator> {
-    let found = (kind.detect)(suspect, rules)?;
+    let indicator_match = (kind.detect)(suspect, rules)?;
     Some(Indicator {
         kind: kind.name.to_owned(),
         family: kind.family,
-        weight: Share::from_thousandths(found.weight),
-        evidence: found.evidence,
+        weight: Share::from_thousandths(indicator_match.weight),
+        evidence: indicator_match.evidence,
     })
 }
 
@@ -158,11 +158,13 @@ fn weigh_threat(
     detected: &[(&IndicatorKind, Indicator)],
     rules: &RogueRules,
 ) -> Option<WeightedThreat> {
-    let speaks = |(kind, _): &&(&IndicatorKind, Indicator)| kind.threats.contains(&threat);
+    let is_for_threat = |(kind, _): &&(&IndicatorKind, Indicator)| kind.threats.contains(&threat);
     let corroborates =
         |(kind, _): &&(&IndicatorKind, Indicator)| kind.corroborates.contains(&threat);
-    detected.iter().find(speaks)?;
-    let of_it = detected.iter().filter(|it| speaks(it) || corroborates(it));
+    detected.iter().find(is_for_threat)?;
+    let of_it = detected
+        .iter()
+        .filter(|it| is_for_threat(it) || corroborates(it));
     let mut indicators: Vec<Indicator> = of_it.map(|(_, indicator)| indicator.clone()).collect();
     sort_indicators(&mut indicators);
     let confidence = combined_confidence(&indicators);

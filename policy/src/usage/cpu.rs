@@ -45,8 +45,8 @@ impl CpuUse {
     #[must_use]
     pub fn reaches(self, step: Percent) -> Option<bool> {
         let reached = usize::from(self.0).checked_sub(1)?;
-        let most = reached.checked_sub(1).and_then(|at| CPU_STEPS.get(at));
-        Some(most.is_some_and(|most| *most >= step.0))
+        let highest_step = reached.checked_sub(1).and_then(|at| CPU_STEPS.get(at));
+        Some(highest_step.is_some_and(|highest_step| *highest_step >= step.0))
     }
 }
 

@@ -7,7 +7,7 @@ use gpukill_proto::reading::Reading;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gauge {
     /// The highest known value; `None` when there was none.
-    pub most: Option<u64>,
+    pub max: Option<u64>,
     /// The time in which the value was known.
     pub known_ms: u64,
     /// The sum of value × milliseconds while it was known.
@@ -23,7 +23,7 @@ impl Gauge {
         match reading {
             Reading::Value(value) => {
                 let value = number(value);
-                self.most = self.most.max(Some(value));
+                self.max = self.max.max(Some(value));
                 self.known_ms = self.known_ms.saturating_add(ms);
                 let product = u128::from(value).saturating_mul(u128::from(ms));
                 self.total = self.total.saturating_add(product);
@@ -35,7 +35,7 @@ impl Gauge {
 
     /// Adds a later interval.
     pub fn merge(&mut self, later: &Self) {
-        self.most = self.most.max(later.most);
+        self.max = self.max.max(later.max);
         self.known_ms = self.known_ms.saturating_add(later.known_ms);
         self.total = self.total.saturating_add(later.total);
         self.is_failed |= later.is_failed;
@@ -48,7 +48,7 @@ impl Gauge {
         let known = u128::from(self.known_ms);
         match (self.total + known / 2).checked_div(known) {
             Some(mean) => u64::try_from(mean).ok(),
-            None => self.most,
+            None => self.max,
         }
     }
 

@@ -66,7 +66,7 @@ fn is_interpreter(program: &str) -> bool {
 /// Whether an argument can be a subcommand, as in `ollama serve`, and is no file,
 /// number or option.
 fn is_subcommand(word: &str) -> bool {
-    let is_plain = |it: u8| it.is_ascii_lowercase() || it == b'-';
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
     word.len() <= SUBCOMMAND_MAX && word.bytes().all(is_plain) && !word.starts_with('-')
 }
 

@@ -162,7 +162,7 @@ fn stale_readings_add_nothing() {
     assert_eq!(times(&usage), [0; 4]);
     let run = usage.runs.values().next().unwrap();
     assert_eq!((run.held_ms, run.owner_share_ms()), (0, 0));
-    let failed = run.memory.reading(|it| it.most);
+    let failed = run.memory.reading(|it| it.max);
     assert_eq!(failed.known(), None);
     assert!(failed.failure().is_some());
 }
@@ -187,7 +187,7 @@ fn mean_covers_known_time() {
     gauge.add(&Value(10), 1_000, |it| *it);
     gauge.add(&Unsupported, 9_000, |it: &u64| *it);
     gauge.add(&Value(11), 1_000, |it| *it);
-    assert_eq!((gauge.mean(), gauge.most), (Some(11), Some(30)));
+    assert_eq!((gauge.mean(), gauge.max), (Some(11), Some(30)));
 }
 
 fn reading() -> impl Strategy<Value = Reading<Percent>> {

@@ -72,7 +72,7 @@ impl TestReading {
     fn gauge(self, ms: u64) -> Gauge {
         match self {
             Self::Known(value) => Gauge {
-                most: Some(value),
+                max: Some(value),
                 known_ms: ms,
                 total: u128::from(value) * u128::from(ms),
                 is_failed: false,

@@ -87,9 +87,9 @@ pub struct DeviceTime {
     /// The device time.
     pub times: UsageTimes,
     /// The largest amount of its memory that was held.
-    pub memory_most: Option<Bytes>,
+    pub memory_max: Option<Bytes>,
     /// The time of the hour, minute or sample with that amount.
-    pub memory_most_at: Option<Timestamp>,
+    pub memory_max_at: Option<Timestamp>,
     /// The highest temperature in degrees Celsius.
     pub hottest: Option<i32>,
     /// The energy used, in joules; `None` if power was never known.
@@ -108,7 +108,7 @@ pub struct UsageTotals {
     /// Memory over time in MiB × seconds.
     pub memory_mib_s: u64,
     /// The largest amount of memory that one process held on one device.
-    pub memory_most: Option<Bytes>,
+    pub memory_max: Option<Bytes>,
     /// The number of processes, each counted once for each device.
     pub runs: u64,
 }
@@ -164,7 +164,7 @@ pub struct WeekTime {
     /// The time of all devices.
     pub times: UsageTimes,
     /// The owner with the longest time, and that time in milliseconds.
-    pub most: Option<(String, u64)>,
+    pub top_owner: Option<(String, u64)>,
 }
 
 /// A period without samples.

@@ -112,7 +112,7 @@ pub struct RuleMistake {
     pub position: Option<TextPosition>,
     /// The key: `user_policies.alice.memory_limit_gb`. Empty if the text is not TOML.
     pub path: String,
-    /// What is wrong, with the value itself.
+    /// The mistake, with the value itself.
     pub what: String,
     /// The probable intention, or a valid form.
     pub suggestion: Option<String>,

@@ -228,7 +228,7 @@ pub fn find_marks<'a>(process: &GpuProcess, marked: &'a [ViolationMark]) -> Vec<
     };
     let mut marks: Vec<&ViolationMark> = marked.iter().filter(is_its).collect();
     marks.sort_indirect_by(|one, other| {
-        let urgency = |mark: &ViolationMark| {
+        let sort_key = |mark: &ViolationMark| {
             let is_there = mark.would_have_ended_at.is_none();
             (
                 is_there,
@@ -237,7 +237,7 @@ pub fn find_marks<'a>(process: &GpuProcess, marked: &'a [ViolationMark]) -> Vec<
                 !mark.is_sole,
             )
         };
-        (urgency(one), &one.rule).cmp(&(urgency(other), &other.rule))
+        (sort_key(one), &one.rule).cmp(&(sort_key(other), &other.rule))
     });
     marks
 }

@@ -44,7 +44,7 @@ pub struct ReplayReport {
     pub open: Vec<OpenViolation>,
     /// Periods without samples.
     pub gaps: Vec<Gap>,
-    /// What could not be evaluated, the longest time first.
+    /// The subjects that could not be evaluated, the longest time first.
     pub not_evaluated: Vec<UnevaluatedTime>,
 }
 

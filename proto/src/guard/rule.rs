@@ -63,7 +63,7 @@ impl RuleCounts {
     }
 }
 
-/// What a rule limits.
+/// The quantity that a rule limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RuleKind {
     /// Device memory that a person holds on all devices together, in bytes.
@@ -182,7 +182,7 @@ impl RuleKind {
 pub struct RuleName {
     /// The part of the rules file.
     pub source: RuleSource,
-    /// What the rule limits.
+    /// The quantity that the rule limits.
     pub kind: RuleKind,
 }
 

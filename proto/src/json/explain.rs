@@ -12,7 +12,7 @@ use crate::rogue::VerdictSummary;
 use crate::units::Timestamp;
 
 document! {
-    /// What `gpukillctl explain -o json` prints.
+    /// The document that `gpukillctl explain -o json` prints.
     ExplainDocument(explained: &Explanation) {
         schema: u32 = SCHEMA,
         /// The daemon's clock when it answered.
@@ -47,9 +47,9 @@ document! {
         shared_with: Vec<u32> = explained.shared_with.clone(),
         may_end: Vec<String> = explained.may_end.people.clone(),
         /// Whether the caller is one of them.
-        you_may_end: bool = explained.may_end.you,
+        you_may_end: bool = explained.may_end.includes_caller,
         /// Why the daemon ends it for none of them.
-        never_ended: Option<String> = explained.may_end.never.clone(),
+        never_ended: Option<String> = explained.may_end.never_reason.clone(),
         /// The guard's status for it.
         guard: Option<ProcessGuardStatusDocument> = map_ref(&explained.guard, ProcessGuardStatusDocument::new),
         /// Its assessment.
@@ -96,10 +96,10 @@ document! {
 
 document! {
     /// A finding with its device.
-    plain DeviceFindingDocument(found: &(u32, HolderFinding)) {
-        gpu_index: u32 = found.0,
+    plain DeviceFindingDocument(finding: &(u32, HolderFinding)) {
+        gpu_index: u32 = finding.0,
         /// As in `holders`.
         #[serde(flatten)]
-        finding: HolderFindingDocument = HolderFindingDocument::from(&found.1),
+        finding: HolderFindingDocument = HolderFindingDocument::from(&finding.1),
     }
 }

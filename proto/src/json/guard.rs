@@ -60,7 +60,7 @@ document! {
 }
 
 document! {
-    /// What `gpukillctl guard violations -o json` prints.
+    /// The document that `gpukillctl guard violations -o json` prints.
     plain ViolationsDocument(page: &ViolationPage) {
         schema: u32 = SCHEMA,
         /// The open violations.

@@ -11,7 +11,7 @@ use crate::reading::Reading;
 use crate::units::Timestamp;
 use serde::Serialize;
 
-/// What `gpukillctl holders -o json` prints.
+/// The document that `gpukillctl holders -o json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HoldersDocument {
     /// [`SCHEMA`].
@@ -77,7 +77,7 @@ document! {
         command: Option<String> = holder.command.clone(),
         /// `running`, `sleeping`, `uninterruptible`, `stopped`, `zombie`, `other`.
         state: Option<&'static str> = map_ref(&holder.state, ProcessState::name),
-        /// What an uninterruptible process waits on.
+        /// The kernel function that an uninterruptible process waits in.
         waits_on: Option<String> = map_ref(&holder.state, waits_on),
         parent_pid: Option<u32> = holder.parent.clone(),
         parent_name: Option<String> = holder.parent_name.clone(),

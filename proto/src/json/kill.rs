@@ -10,7 +10,7 @@ use crate::model::Job;
 use crate::reading::Reading;
 
 document! {
-    /// What `gpukillctl kill --dry-run -o json` prints.
+    /// The document that `gpukillctl kill --dry-run -o json` prints.
     KillPlanDocument(plan: &KillPlan) {
         schema: u32 = SCHEMA,
         ts: String = plan.at.to_rfc3339(),
@@ -27,7 +27,7 @@ document! {
         /// Processes that may be selected too: too little is known of them.
         undetermined: u32 = plan.undetermined,
         /// Jobs that the plan ends only in part.
-        rest: Vec<RemainingJobDocument> = documents(&plan.rest),
+        remaining_jobs: Vec<RemainingJobDocument> = documents(&plan.remaining_jobs),
     }
 }
 
@@ -87,12 +87,12 @@ document! {
         pid: u32 = rest.pid,
         job: String = rest.job.to_string(),
         job_id: String = rest.job.id(),
-        others: u32 = rest.others,
+        remaining_processes: u32 = rest.remaining_processes,
     }
 }
 
 document! {
-    /// What `gpukillctl kill -o json` prints at its end.
+    /// The document that `gpukillctl kill -o json` prints at its end.
     KillReportDocument(report: &KillReport) {
         schema: u32 = SCHEMA,
         /// `ending`, `reclaiming`, `done` or `interrupted`.
@@ -138,7 +138,7 @@ impl From<&ProcessOutcome> for ProcessOutcomeDocument {
     }
 }
 
-/// What only some outcomes have.
+/// The fields that only some outcomes have.
 #[derive(Default)]
 pub(super) struct OutcomeDetails<'a> {
     /// The last signal, and the milliseconds from the first signal until the process ended or
@@ -278,10 +278,10 @@ pub(super) mod tests {
                 KillSignal::Kill,
             ]))],
             undetermined: 2,
-            rest: vec![RemainingJob {
+            remaining_jobs: vec![RemainingJob {
                 pid: 48_213,
                 job: Job::Tree(key()),
-                others: 7,
+                remaining_processes: 7,
             }],
             ..KillPlan::default()
         }
@@ -359,11 +359,11 @@ pub(super) mod tests {
                 "reasons": {"command": "withheld: it belongs to another user"},
             }],
             "undetermined": 2,
-            "rest": [{
+            "remaining_jobs": [{
                 "pid": 48_213,
                 "job": "tree 48213",
                 "job_id": "tree 48213 42",
-                "others": 7,
+                "remaining_processes": 7,
             }],
             "reasons": {},
         });

@@ -6,7 +6,7 @@ use crate::audit::{PruneReport, StoreContents};
 use crate::units::Timestamp;
 use serde::Serialize;
 
-/// What `gpukillctl audit prune -o json` prints.
+/// The document that `gpukillctl audit prune -o json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
 pub struct PruneDocument {

@@ -7,7 +7,7 @@ use crate::guard::{ReplayReport, RuleOutcome, UnevaluatedTime};
 use crate::units::Timestamp;
 
 document! {
-    /// What `gpukillctl guard replay -o json` prints.
+    /// The document that `gpukillctl guard replay -o json` prints.
     plain ReplayDocument(report: &ReplayReport) {
         schema: u32 = SCHEMA,
         since: String = report.since.to_rfc3339(),

@@ -8,7 +8,7 @@ use crate::reset::{
 };
 
 document! {
-    /// What `gpukillctl reset --dry-run -o json` prints.
+    /// The document that `gpukillctl reset --dry-run -o json` prints.
     ResetPlanDocument(plan: &ResetPlan) {
         schema: u32 = SCHEMA,
         ts: String = plan.at.to_rfc3339(),
@@ -53,7 +53,7 @@ document! {
 }
 
 document! {
-    /// What `gpukillctl reset -o json` prints at its end.
+    /// The document that `gpukillctl reset -o json` prints at its end.
     ResetReportDocument(report: &ResetReport) {
         schema: u32 = SCHEMA,
         /// `ending` while the reset continues, `done` or `interrupted`.
@@ -92,7 +92,7 @@ document! {
             | ResetResult::Failed(_)
             | ResetResult::Unreachable(_) => Vec::new(),
         },
-        /// What was not restored to its previous state.
+        /// The state that was not restored.
         note: Option<String> = outcome.note.clone(),
         /// The report on the processes that were ended for the reset.
         ended: Option<KillReportDocument> = outcome.ended.as_ref().map(KillReportDocument::from),

@@ -10,7 +10,7 @@ use crate::rogue::{
 use crate::text::sanitize;
 use serde::Serialize;
 
-/// What `gpukillctl rogue scan -o json` prints.
+/// The document that `gpukillctl rogue scan -o json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
 pub struct ScanDocument {

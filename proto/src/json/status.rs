@@ -9,7 +9,7 @@ use crate::units::Timestamp;
 use serde::Serialize;
 
 document! {
-    /// What `gpukillctl status -o json` prints.
+    /// The document that `gpukillctl status -o json` prints.
     StatusDocument(status: &DaemonStatus) {
         /// The version of the JSON shape, as in `list`.
         schema: u32 = SCHEMA,

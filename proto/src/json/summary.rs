@@ -8,7 +8,7 @@ use crate::audit::{
 use crate::units::Timestamp;
 
 document! {
-    /// What `gpukillctl audit --summary -o json` prints.
+    /// The document that `gpukillctl audit --summary -o json` prints.
     plain SummaryDocument(summary: &AuditSummary) {
         schema: u32 = SCHEMA,
         /// The start of the period.
@@ -43,7 +43,7 @@ document! {
 }
 
 document! {
-    /// What `gpukillctl audit --weekly -o json` prints.
+    /// The document that `gpukillctl audit --weekly -o json` prints.
     plain WeeklyDocument(summary: &AuditSummary) {
         schema: u32 = SCHEMA,
         since: String = summary.since.to_rfc3339(),
@@ -74,8 +74,8 @@ document! {
         gpu_name: Option<String> = used.name.clone(),
         #[serde(flatten)]
         times: UsageTimesDocument = UsageTimesDocument::from(&used.times),
-        memory_most_bytes: Option<u64> = used.memory_most.map(|bytes| bytes.0),
-        memory_most_at: Option<String> = used.memory_most_at.map(Timestamp::to_rfc3339),
+        memory_max_bytes: Option<u64> = used.memory_max.map(|bytes| bytes.0),
+        memory_max_at: Option<String> = used.memory_max_at.map(Timestamp::to_rfc3339),
         hottest_c: Option<i32> = used.hottest,
         energy_j: Option<u64> = used.energy_j,
     }
@@ -92,7 +92,7 @@ document! {
         /// The idle share of the time with a known state; `null` if there is none.
         idle_pct: Option<f64> = used.idle_share().map(|share| share * 100.0),
         memory_gib_hours: f64 = used.memory_gib_hours(),
-        memory_most_bytes: Option<u64> = used.memory_most.map(|bytes| bytes.0),
+        memory_max_bytes: Option<u64> = used.memory_max.map(|bytes| bytes.0),
         runs: u64 = used.runs,
     }
 }
@@ -149,8 +149,8 @@ document! {
         free_hours: f64 = hours(week.times.free_ms),
         unknown_hours: f64 = hours(week.times.unknown_ms),
         /// The owner with the longest time, and that time.
-        most_owner: Option<String> = week.most.as_ref().map(|(owner, _)| owner.clone()),
-        most_hours: Option<f64> = week.most.as_ref().map(|(_, held_ms)| hours(*held_ms)),
+        top_owner: Option<String> = week.top_owner.as_ref().map(|(owner, _)| owner.clone()),
+        top_owner_hours: Option<f64> = week.top_owner.as_ref().map(|(_, held_ms)| hours(*held_ms)),
     }
 }
 

@@ -177,7 +177,7 @@ impl LossKind {
         }
     }
 
-    /// What to do about the loss, to append to the reason; empty if unknown.
+    /// The remedy for the loss, to append to the reason; empty if unknown.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {

@@ -33,7 +33,7 @@ impl fmt::Display for RogueEdit {
     }
 }
 
-/// What an allow-list entry matches.
+/// The property that an allow-list entry matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AllowKind {
     /// The kernel's name of the process, or `name@user`.

@@ -99,11 +99,11 @@ struct RequestHead {
 }
 
 fn check_deadline(frame: &[u8]) -> io::Result<()> {
-    let beginning = bincode::DefaultOptions::new()
+    let head = bincode::DefaultOptions::new()
         .allow_trailing_bytes()
         .deserialize(frame)
         .map_err(invalid_data)?;
-    match beginning {
+    match head {
         MessageHead::Request(request) if request.deadline > MAX_DEADLINE => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "deadline too far",

@@ -112,8 +112,8 @@ impl Connection {
             PrefaceStatus::Busy => return Err(ConnectError::Busy),
             PrefaceStatus::Other(code) => return Err(ConnectError::Refused(code)),
         }
-        let ours = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE);
-        write_all(&mut stream, &ours.encode(), wait)?;
+        let own_preface = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE);
+        write_all(&mut stream, &own_preface.encode(), wait)?;
         Ok(Self {
             stream,
             daemon_version: daemon.version,
@@ -188,11 +188,11 @@ fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> i
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-fn read_exact(stream: &mut UnixStream, mut room: &mut [u8], wait: WaitFn<'_>) -> io::Result<()> {
-    while !room.is_empty() {
-        match stream.read(room) {
+fn read_exact(stream: &mut UnixStream, mut buffer: &mut [u8], wait: WaitFn<'_>) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match stream.read(buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => room = &mut room[length..],
+            Ok(length) => buffer = &mut buffer[length..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(stream, Readiness::Readable)?;

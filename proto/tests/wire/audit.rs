@@ -49,7 +49,7 @@ pub(super) fn summary() -> AuditSummary {
         idle_ms: 2,
         unknown_ms: 3,
         memory_mib_s: 300,
-        memory_most: Some(Bytes(1 << 36)),
+        memory_max: Some(Bytes(1 << 36)),
         runs: 70_000,
     };
     AuditSummary {
@@ -60,8 +60,8 @@ pub(super) fn summary() -> AuditSummary {
             index: 3,
             name: Some("H100".into()),
             times,
-            memory_most: Some(Bytes(1 << 36)),
-            memory_most_at: Some(AT),
+            memory_max: Some(Bytes(1 << 36)),
+            memory_max_at: Some(AT),
             hottest: Some(-3),
             energy_j: Some(300),
         }],
@@ -84,7 +84,7 @@ pub(super) fn summary() -> AuditSummary {
         weeks: vec![WeekTime {
             monday: "2026-11-16".into(),
             times,
-            most: Some(("bob".into(), 300)),
+            top_owner: Some(("bob".into(), 300)),
         }],
         gaps: vec![Gap {
             from: Timestamp(1),

@@ -118,8 +118,8 @@ pub(super) fn explanation() -> Explanation {
         shared_with: vec![60_212],
         may_end: EndPermission {
             people: vec!["carol".into(), "root".into()],
-            you: true,
-            never: Some("x".into()),
+            includes_caller: true,
+            never_reason: Some("x".into()),
         },
         guard: Reading::Value(guard::process_guard_status()),
         rogue: Reading::Value(rogue::assessment()),

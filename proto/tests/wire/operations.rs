@@ -79,10 +79,10 @@ pub(super) fn kill_plan_page() -> KillPlanPage {
                 overridden: None,
             }],
             undetermined: 2,
-            rest: vec![RemainingJob {
+            remaining_jobs: vec![RemainingJob {
                 pid: 48_213,
                 job: job(),
-                others: 4,
+                remaining_processes: 4,
             }],
         },
         next: Some(7),

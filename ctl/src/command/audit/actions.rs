@@ -54,8 +54,8 @@ fn request_pages(
         let timeout = RequestTimeout::starting_now(settings.timeout);
         let page = call!(daemon, timeout, AuditActions { query })?;
         let count = page.records.len();
-        let names_some = page.records.iter().any(|it| it.device.is_some());
-        if indices.is_none() && names_some && settings.output_format == Format::Table {
+        let has_device = page.records.iter().any(|it| it.device.is_some());
+        if indices.is_none() && has_device && settings.output_format == Format::Table {
             indices = Some(device_indices(daemon, settings));
         }
         let acted = page.records.into_iter().map(|record| {

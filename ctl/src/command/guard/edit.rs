@@ -22,8 +22,8 @@ use gpukill_proto::units::Timestamp;
 
 /// Makes one edit, or shows what it would change.
 pub(super) fn run(
-    asked: GuardEdit,
-    how: &EditOptions,
+    requested: GuardEdit,
+    options: &EditOptions,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
@@ -32,18 +32,18 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let mode = Mode::from_dry_run(how.dry_run);
+    let mode = Mode::from_dry_run(options.dry_run);
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let before = call!(daemon, timeout, Status {})?.guard;
     let held = daemon.rules(RulesKind::Guard, timeout);
-    let report = daemon.edit_rules(RulesChange::Guard(Some(&asked)), None, mode, timeout)?;
+    let report = daemon.edit_rules(RulesChange::Guard(Some(&requested)), None, mode, timeout)?;
     let style = OutputStyle::for_stdout(settings);
     let effect = match &held {
-        Ok((_, _, held)) if changes_mode(&asked, held, before.mode) => {
-            mode_change_effect(&asked, (&before, held), &daemon, timeout)
+        Ok((_, _, held)) if changes_mode(&requested, held, before.mode) => {
+            mode_change_effect(&requested, (&before, held), &daemon, timeout)
         }
         Ok((_, _, held)) if !is_no_change(&report) => {
-            edit_effect((&asked, held), &before, &daemon, (settings, messages))
+            edit_effect((&requested, held), &before, &daemon, (settings, messages))
         }
         Ok(_) => None,
         // The edit is made nevertheless.
@@ -59,19 +59,21 @@ pub(super) fn run(
     for warning in &report.warnings {
         messages.warn(warning);
     }
-    for warning in host_warnings::edit_warnings(&asked, &daemon, timeout) {
+    for warning in host_warnings::edit_warnings(&requested, &daemon, timeout) {
         messages.warn(&without_line(warning).to_string());
     }
     Ok(Exit::Done)
 }
 
 /// Whether the edit changes the guard's mode, which was `before`.
-fn changes_mode(asked: &GuardEdit, held: &str, before: GuardMode) -> bool {
-    match asked {
+fn changes_mode(requested: &GuardEdit, held: &str, before: GuardMode) -> bool {
+    match requested {
         GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun => true,
         GuardEdit::SetKey { path, .. } if path == "global.enabled" => true,
         GuardEdit::SetKey { .. } => {
-            let new = edit(held, asked).ok().and_then(|text| parse(&text).ok());
+            let new = edit(held, requested)
+                .ok()
+                .and_then(|text| parse(&text).ok());
             new.is_some_and(|rules| rules.mode != before)
         }
         GuardEdit::SetPolicy { .. } | GuardEdit::RemovePolicy { .. } | GuardEdit::Replace(_) => {
@@ -83,15 +85,15 @@ fn changes_mode(asked: &GuardEdit, held: &str, before: GuardMode) -> bool {
 /// The effect of an edit of the mode; `None` when it cannot be determined, which does not
 /// prevent the edit.
 fn mode_change_effect(
-    asked: &GuardEdit,
+    requested: &GuardEdit,
     (before, held): (&GuardReport, &str),
     daemon: &Daemon,
     timeout: RequestTimeout,
 ) -> Option<EditEffect> {
-    let rules = parse(&edit(held, asked).ok()?).ok()?;
+    let rules = parse(&edit(held, requested).ok()?).ok()?;
     let mode = rules.mode;
     // A stopped guard resumes only by an edit that sets the mode.
-    let continues = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
+    let continues = matches!(requested, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
     let has_stopped = before.tripped_at.is_some();
     if has_stopped && !continues && mode > GuardMode::DryRun {
         return (before.mode != mode).then(|| EditEffect {
@@ -129,12 +131,12 @@ fn mode_change_effect(
 /// The effect of any other edit: the violations of rules that it changes or that it makes
 /// applicable.
 pub(super) fn edit_effect(
-    (asked, held): (&GuardEdit, &str),
+    (requested, held): (&GuardEdit, &str),
     before: &GuardReport,
     daemon: &Daemon,
     (settings, messages): (&Settings, Messages),
 ) -> Option<EditEffect> {
-    let text = edit(held, asked).ok()?;
+    let text = edit(held, requested).ok()?;
     let (held, rules) = (parse(held).ok()?, parse(&text).ok()?);
     let mode = rules.mode;
     let was = match before.mode == mode {

@@ -32,10 +32,10 @@ pub(super) fn check(
         |text: &str| {
             // The file was read without a mistake.
             let rules = parse::parse(text).unwrap_or_default();
-            let here = rule_warnings(&rules, settings, messages);
+            let host_warnings = rule_warnings(&rules, settings, messages);
             CheckedRules {
                 summary: guard_summary(&rules),
-                lints: lint(&rules).into_iter().chain(here).collect(),
+                lints: lint(&rules).into_iter().chain(host_warnings).collect(),
             }
         },
     )

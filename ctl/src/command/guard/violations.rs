@@ -30,8 +30,8 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let (all, rest) = request_pages(&daemon, wanted, span, settings)?;
-    if rest == Remaining::More {
+    let (all, remaining) = request_pages(&daemon, wanted, span, settings)?;
+    if remaining == Remaining::More {
         messages.warn("there are more records: --limit 0 shows all");
     }
     let user_error = unknown_user(wanted.user.as_deref(), &all);
@@ -73,8 +73,8 @@ fn request_pages(
     span: TimeSpan,
     settings: &Settings,
 ) -> Result<(ViolationPage, Remaining), Error> {
-    let mut whole: Option<ViolationPage> = None;
-    let rest = collect_pages(wanted.limit, &mut |before, limit| {
+    let mut merged: Option<ViolationPage> = None;
+    let remaining = collect_pages(wanted.limit, &mut |before, limit| {
         let query = ViolationQuery {
             since: span.since,
             until: span.until,
@@ -86,11 +86,11 @@ fn request_pages(
         let page = call!(daemon, timeout, Violations { query })?;
         let (count, next) = (page.records.len(), page.next);
         // The open violations come with the first page.
-        match &mut whole {
-            Some(whole) => whole.records.extend(page.records),
-            None => whole = Some(page),
+        match &mut merged {
+            Some(merged) => merged.records.extend(page.records),
+            None => merged = Some(page),
         }
         Ok((count, next))
     })?;
-    Ok((whole.unwrap_or_default(), rest))
+    Ok((merged.unwrap_or_default(), remaining))
 }

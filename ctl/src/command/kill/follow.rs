@@ -62,19 +62,19 @@ impl Operation for FollowedKill<'_> {
                 }
             )
         };
-        let mut whole: KillReportPage = request_page(after, 0)?;
+        let mut report: KillReportPage = request_page(after, 0)?;
         // Before the end the first page is enough for the progress line.
-        if is_over(whole.report.stage) {
-            daemon.collect_pages("outcomes", whole.next.take(), &mut |start| {
+        if is_over(report.report.stage) {
+            daemon.collect_pages("outcomes", report.next.take(), &mut |start| {
                 let page = request_page(None, start)?;
-                if page.report.version != whole.report.version {
+                if page.report.version != report.report.version {
                     return Err(Refusal::Expired.into());
                 }
-                whole.report.outcomes.extend(page.report.outcomes);
+                report.report.outcomes.extend(page.report.outcomes);
                 Ok(page.next)
             })?;
         }
-        Ok(whole)
+        Ok(report)
     }
 
     fn progress(report: &KillReportPage) -> (Stage, u64) {

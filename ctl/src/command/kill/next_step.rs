@@ -6,7 +6,7 @@ use gpukill_proto::kill::{KillPlan, KillTarget, PlanId, PlannedAction};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 
-/// What to do with a plan.
+/// The next step for a plan.
 #[derive(Debug)]
 pub(super) enum NextStep {
     /// Show the plan: it is a dry run.
@@ -39,9 +39,9 @@ pub(super) fn next_step(
         Consent::Given => NextStep::CarryOut(id),
         Consent::Ask => NextStep::Ask(id),
         Consent::NeedsBatch => {
-            let meant = plan.targets.iter().filter(|target| target.named);
-            let can_end = meant.clone().filter(ends).count();
-            NextStep::Refuse(needs_batch_error(meant.count(), can_end))
+            let named = plan.targets.iter().filter(|target| target.named);
+            let can_end = named.clone().filter(ends).count();
+            NextStep::Refuse(needs_batch_error(named.count(), can_end))
         }
         Consent::NeedsYes => NextStep::Refuse(usage_error(
             format!("{ended} processes would be ended, and there is no terminal to ask on"),
@@ -51,15 +51,15 @@ pub(super) fn next_step(
 }
 
 /// The error when a condition selects several processes without `--batch`.
-fn needs_batch_error(meant: usize, can_end: usize) -> Error {
-    if can_end == meant {
+fn needs_batch_error(named: usize, can_end: usize) -> Error {
+    if can_end == named {
         return usage_error(
-            format!("{meant} processes are selected, and nothing was ended"),
+            format!("{named} processes are selected, and nothing was ended"),
             "add --batch to end them all, or name PIDs",
         );
     }
     usage_error(
-        format!("{meant} processes are selected, of which {can_end} can be ended, and none was"),
+        format!("{named} processes are selected, of which {can_end} can be ended, and none was"),
         "add --batch to end what can be, or name PIDs",
     )
 }

@@ -18,7 +18,7 @@ const GUARD_PREFIX: &str = "guard: ";
 /// Maximum number of people to name.
 const MAX_PEOPLE: usize = 2;
 
-/// What a table shows of a kill.
+/// The summary of a kill in a table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct KillSummary {
     /// The PID and name of the first process to end.
@@ -40,7 +40,7 @@ pub(super) struct KillDuration {
     pub(super) memory: MemoryRelease,
 }
 
-/// What became of the memory of the ended processes.
+/// Whether the memory of the ended processes was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryRelease {
     /// No known memory was held.
@@ -165,7 +165,7 @@ impl RecordedTarget {
     fn is_ended(&self) -> bool {
         self.planned_action
             .as_deref()
-            .is_none_or(|fate| fate == "end")
+            .is_none_or(|action| action == "end")
     }
 }
 
@@ -184,7 +184,7 @@ impl KillSummary {
         let of = match (people.is_empty(), self.other_owners) {
             (true, _) => String::new(),
             (false, 0) => format!(" of {}", people.join(", ")),
-            (false, besides) => format!(" of {} and {besides} more", people.join(", ")),
+            (false, more_people) => format!(" of {} and {more_people} more", people.join(", ")),
         };
         Some(format!("{pid}{name}{more}{of}"))
     }
@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn ended_processes_are_named() {
         let plan = |targets: &str| Reading::Value(format!("{{\"targets\":[{targets}]}}"));
-        let target = |pid: u32, owner: &str, fate: &str| {
-            format!("{{\"pid\":{pid},\"owner\":\"{owner}\",\"planned_action\":\"{fate}\"}}")
+        let target = |pid: u32, owner: &str, action: &str| {
+            format!("{{\"pid\":{pid},\"owner\":\"{owner}\",\"planned_action\":\"{action}\"}}")
         };
         let of = |targets: &[String]| plan(&targets.join(","));
         let bob = |pid| target(pid, "bob", "end");
@@ -273,11 +273,14 @@ mod tests {
             Some("48213 python train.py and 8 more of alice")
         );
         assert_eq!(gpus, BTreeSet::from([0, 1, 2, 3]));
-        let longest = report.outcomes.iter().filter_map(|it| match it.outcome {
-            gpukill_proto::kill::Outcome::Ended(_, after)
-            | gpukill_proto::kill::Outcome::Survived(_, after) => Some(after),
-            _ => None,
-        });
+        let longest = report
+            .outcomes
+            .iter()
+            .filter_map(|outcome| match outcome.outcome {
+                gpukill_proto::kill::Outcome::Ended(_, after)
+                | gpukill_proto::kill::Outcome::Survived(_, after) => Some(after),
+                _ => None,
+            });
         let took = summary.duration.expect("it is known");
         assert_eq!(
             took.ending.as_millis(),

@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What to do when the file exists.
+/// The action when the file exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IfExists {
     /// Keep it and fail.
@@ -31,14 +31,14 @@ pub(crate) struct AtomicFile {
     file: File,
     at: PathBuf,
     goal: PathBuf,
-    if_there: IfExists,
+    if_exists: IfExists,
     is_finished: bool,
 }
 
 impl AtomicFile {
     /// Creates a file. What an earlier run left incomplete is overwritten.
-    pub(crate) fn create(goal: &Path, if_there: IfExists, mode: u32) -> Result<Self, Error> {
-        check_target(goal, if_there)?;
+    pub(crate) fn create(goal: &Path, if_exists: IfExists, mode: u32) -> Result<Self, Error> {
+        check_target(goal, if_exists)?;
         let Some(name) = goal.file_name() else {
             let what = format!("{} is not a file name", goal.display());
             return Err(Error::Usage(what));
@@ -57,7 +57,7 @@ impl AtomicFile {
             file,
             at,
             goal: goal.to_owned(),
-            if_there,
+            if_exists,
             is_finished: false,
         })
     }
@@ -78,7 +78,7 @@ impl AtomicFile {
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         let failed = |why: io::Error| io_failure(&self.goal, &why);
         self.file.sync_all().map_err(failed)?;
-        match self.if_there {
+        match self.if_exists {
             IfExists::Replace => std::fs::rename(&self.at, &self.goal).map_err(failed)?,
             IfExists::Refuse => {
                 match renameat_with(CWD, &self.at, CWD, &self.goal, RenameFlags::NOREPLACE) {
@@ -86,7 +86,7 @@ impl AtomicFile {
                     // This file system cannot rename without replacing: a file created in
                     // between is lost.
                     Err(Errno::INVAL | Errno::NOSYS) => {
-                        check_target(&self.goal, self.if_there)?;
+                        check_target(&self.goal, self.if_exists)?;
                         std::fs::rename(&self.at, &self.goal).map_err(failed)?;
                     }
                     Err(Errno::EXIST) => return Err(exists_error(&self.goal)),
@@ -132,8 +132,8 @@ fn truncate_leftover(file: &File, at: &Path, mode: u32) -> io::Result<()> {
     if !is_in_place {
         return Err(io::Error::other(BUSY_MESSAGE));
     }
-    let is_ours = opened.uid() == geteuid().as_raw() && opened.nlink() == 1;
-    if !opened.is_file() || !is_ours {
+    let is_own_file = opened.uid() == geteuid().as_raw() && opened.nlink() == 1;
+    if !opened.is_file() || !is_own_file {
         return Err(io::Error::other(
             "an unfinished file there may belong to others: remove it",
         ));
@@ -144,8 +144,8 @@ fn truncate_leftover(file: &File, at: &Path, mode: u32) -> io::Result<()> {
     file.set_len(0)
 }
 
-fn check_target(goal: &Path, if_there: IfExists) -> Result<(), Error> {
-    match (std::fs::symlink_metadata(goal), if_there) {
+fn check_target(goal: &Path, if_exists: IfExists) -> Result<(), Error> {
+    match (std::fs::symlink_metadata(goal), if_exists) {
         (Err(_), _) => Ok(()),
         // A rename would replace a device or a link by a file.
         (Ok(existing), _) if !existing.is_file() => Err(write_error(goal, "it is not a file")),
@@ -211,8 +211,8 @@ mod tests {
     fn file_is_whole_or_missing() {
         let directory = tempfile::tempdir().expect("a directory");
         let goal = directory.path().join("a");
-        let begin = |if_there| {
-            let mut partial = AtomicFile::create(&goal, if_there, 0o600)?;
+        let begin = |if_exists| {
+            let mut partial = AtomicFile::create(&goal, if_exists, 0o600)?;
             partial.write(b"new")?;
             Ok::<_, Error>(partial)
         };
@@ -237,7 +237,7 @@ mod tests {
     fn existing_file_stays_without_force() {
         let directory = tempfile::tempdir().expect("a directory");
         let goal = directory.path().join("a");
-        let begin = |if_there| AtomicFile::create(&goal, if_there, 0o600);
+        let begin = |if_exists| AtomicFile::create(&goal, if_exists, 0o600);
         // Created while the new file was written.
         let partial = begin(IfExists::Refuse).expect("it can be written");
         std::fs::write(&goal, "old").expect("it can be written");

@@ -42,7 +42,7 @@ pub(crate) enum PreviousState {
 /// The lines below the changes of the rules.
 pub(crate) fn effect_lines(
     effect: &EditEffect,
-    doing: Mode,
+    edit_mode: Mode,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
@@ -51,7 +51,7 @@ pub(crate) fn effect_lines(
         PreviousState::Edited | PreviousState::EditedMode
     );
     let mode = (effect.previous != PreviousState::Edited)
-        .then(|| wrap(&mode_change_text(effect, doing), 0, 2, style.width));
+        .then(|| wrap(&mode_change_text(effect, edit_mode), 0, 2, style.width));
     let mode = mode.into_iter().flatten();
     let mut lines: Vec<Line> = mode
         .map(|text| Line::with_tone(text, Tone::Strong))
@@ -97,7 +97,7 @@ pub(crate) fn effect_lines(
         ));
         return lines;
     }
-    let begin = match (is_of_mode, doing) {
+    let begin = match (is_of_mode, edit_mode) {
         (true, Mode::DryRun) => "these break rules now, and would start again at the next sample",
         (true, Mode::Apply) => "these break rules now, and start again at the next sample",
         (false, Mode::DryRun) => "these would break a rule that this changes",
@@ -131,14 +131,14 @@ pub(crate) fn effect_lines(
     lines
 }
 
-fn mode_change_text(effect: &EditEffect, doing: Mode) -> String {
-    let is = match doing {
+fn mode_change_text(effect: &EditEffect, edit_mode: Mode) -> String {
+    let is = match edit_mode {
         Mode::DryRun => "would be",
         Mode::Apply => "is",
     };
     if effect.previous == PreviousState::StaysStopped {
         let name = effect.mode.name();
-        let ends = match doing {
+        let ends = match edit_mode {
             Mode::DryRun => "would end",
             Mode::Apply => "ends",
         };
@@ -147,7 +147,7 @@ fn mode_change_text(effect: &EditEffect, doing: Mode) -> String {
              {name} resumes it"
         );
     }
-    let again = match (effect.previous, doing) {
+    let again = match (effect.previous, edit_mode) {
         (PreviousState::Stopped, Mode::DryRun) => ", and would end jobs again: it has stopped",
         (PreviousState::Stopped, Mode::Apply) => ", and ends jobs again: it had stopped",
         (

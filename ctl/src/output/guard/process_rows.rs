@@ -16,16 +16,16 @@ use gpukill_proto::units::Timestamp;
 
 /// The rows with their labels; only the first of several rows has the label.
 pub(in crate::output) fn rows(
-    ruled: &Reading<ProcessGuardStatus>,
+    guard_status: &Reading<ProcessGuardStatus>,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<(String, String)> {
-    let known = match ruled {
-        Reading::Value(ruled) | Reading::Stale(ruled, _) => ruled,
+    let known = match guard_status {
+        Reading::Value(guard_status) | Reading::Stale(guard_status, _) => guard_status,
         // No driver lists the process, so it is not evaluated.
         Reading::Unsupported => return Vec::new(),
         Reading::Failed(_) | Reading::Withheld => {
-            let why = reading(ruled, |_| String::new()).text;
+            let why = reading(guard_status, |_| String::new()).text;
             return vec![("rules".to_owned(), why)];
         }
     };

@@ -1,4 +1,4 @@
-//! What rules would have done: by rule, then by job.
+//! The ends and warnings that rules would have caused: by rule, then by job.
 
 use super::violation_text::{
     device_indices, measured_text, own_policy_text, processes, subject_name, warn_only_text,
@@ -48,9 +48,9 @@ pub(crate) fn test_lines(
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    // What the guard does by the rules in force does not matter here.
-    let stands = mode.map_or(GuardActivity::DryRun, GuardActivity::Trial);
-    let mut lines = open_violation_lines(&report.open, &[], stands, now, style);
+    // The actions of the guard by the rules in force do not matter here.
+    let activity = mode.map_or(GuardActivity::DryRun, GuardActivity::Trial);
+    let mut lines = open_violation_lines(&report.open, &[], activity, now, style);
     // These jobs count as ended and break no rule any more.
     let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
     if report.records.iter().any(is_end) {

@@ -236,7 +236,7 @@ fn outcome_text(outcome: &EnforcementOutcome) -> String {
     }
 }
 
-/// What happened; in a dry run, what would have happened.
+/// The event; in a dry run, the event that it simulates.
 pub(super) fn step_text(record: &GuardRecord) -> String {
     let (warned, ended) = match record.mode {
         GuardMode::Disabled | GuardMode::DryRun => ("would warn", "would end"),

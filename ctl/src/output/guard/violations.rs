@@ -24,8 +24,8 @@ pub(crate) fn violations(
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let stands = GuardActivity::from_report(guard);
-    let mut lines = open_violation_lines(&page.open, &page.would_have_ended, stands, now, style);
+    let activity = GuardActivity::from_report(guard);
+    let mut lines = open_violation_lines(&page.open, &page.would_have_ended, activity, now, style);
     if page.records.is_empty() {
         lines.push(Line::plain("nothing was decided in this time"));
         return lines;
@@ -53,10 +53,10 @@ pub(crate) fn violations(
     lines
 }
 
-/// What the guard does about open violations.
+/// The activity of the guard about open violations.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GuardActivity {
-    /// Nobody is warned or ended.
+    /// No person is warned and no job is ended.
     DryRun,
     /// The guard is disabled and has no open violation.
     Off,
@@ -85,12 +85,12 @@ impl GuardActivity {
 pub(super) fn open_violation_lines(
     open: &[OpenViolation],
     would_have_ended: &[OpenViolation],
-    stands: GuardActivity,
+    activity: GuardActivity,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = heading(open, would_have_ended, stands, style);
-    if let GuardActivity::Stopped(mode, at, is_simulated) = stands {
+    let mut lines = heading(open, would_have_ended, activity, style);
+    if let GuardActivity::Stopped(mode, at, is_simulated) = activity {
         let text = stopped_text(
             (mode, is_simulated),
             &clock(at, now, style),
@@ -147,7 +147,7 @@ pub(super) fn open_violation_lines(
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Faint)));
     }
     let warned = |open: &OpenViolation| open.warned_at.is_some() && open.mode > GuardMode::DryRun;
-    if matches!(stands, GuardActivity::Active(_)) && open.iter().any(warned) {
+    if matches!(activity, GuardActivity::Active(_)) && open.iter().any(warned) {
         let texts = wrap(WARNED_NOTE, 0, 2, style.width).into_iter();
         lines.push(Line::default());
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Faint)));
@@ -156,7 +156,7 @@ pub(super) fn open_violation_lines(
     lines
 }
 
-/// What a warning is. A person without a terminal gets it too.
+/// The text of a warning. A person without a terminal gets it too.
 const WARNED_NOTE: &str = "warned: shown in their list and status, and on their terminals if \
     they have any; the journal reports how many (GPUKILL_TERMINALS)";
 
@@ -189,11 +189,11 @@ fn message_lines<'v>(
 fn heading(
     open: &[OpenViolation],
     would_have_ended: &[OpenViolation],
-    stands: GuardActivity,
+    activity: GuardActivity,
     style: &OutputStyle,
 ) -> Vec<Line> {
     if open.is_empty() && would_have_ended.is_empty() {
-        let what = match stands {
+        let what = match activity {
             GuardActivity::Off => DISABLED_TEXT,
             GuardActivity::DryRun
             | GuardActivity::Active(_)
@@ -218,7 +218,7 @@ fn heading(
         count = format!("{count}, {jobs} {WOULD_HAVE_ENDED}");
     }
     let simulated = open.iter().filter(|open| open.mode <= GuardMode::DryRun);
-    let what = match (stands, simulated.count()) {
+    let what = match (activity, simulated.count()) {
         (
             GuardActivity::DryRun
             | GuardActivity::Stopped(GuardMode::Disabled | GuardMode::DryRun, ..),
@@ -245,7 +245,10 @@ fn heading(
     };
     let mut line = Line::with_tone(count.as_str(), Tone::Strong);
     line.push(format!("{}{what}", style.symbols.separator()), Tone::Plain);
-    if style.width.is_none_or(|most| line.width() <= most) {
+    if style
+        .width
+        .is_none_or(|max_width| line.width() <= max_width)
+    {
         return vec![line];
     }
     let lines = [(count, Tone::Strong), (what, Tone::Plain)].into_iter();
@@ -293,9 +296,9 @@ pub(super) fn end_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle
 
 /// Whether the row announces the end of one of several jobs.
 fn is_one_of_several(open: &OpenViolation, now: Timestamp) -> bool {
-    let is_announced = open.ended_at.is_none() && open.own_policy.is_none();
-    let is_to_come = open.deadline.is_some_and(|deadline| deadline > now);
-    is_announced && is_to_come && count_jobs(open) != Some(1)
+    let has_warning = open.ended_at.is_none() && open.own_policy.is_none();
+    let is_in_future = open.deadline.is_some_and(|deadline| deadline > now);
+    has_warning && is_in_future && count_jobs(open) != Some(1)
 }
 
 /// The decision; and its reason on lines below the row, when the row would cut it.
@@ -305,13 +308,13 @@ fn record_text(record: &GuardRecord, style: &OutputStyle) -> (String, Vec<String
     /// With fewer columns in total, few are left for a sentence.
     const WIDE: usize = 100;
     let what = step_text(record);
-    let Some(most) = style.width.filter(|most| *most < WIDE) else {
+    let Some(max_width) = style.width.filter(|max_width| *max_width < WIDE) else {
         return (what, Vec::new());
     };
     match what.split_once(": ") {
         Some((what, why)) => {
             let why = escaped(why, style.symbols);
-            let below = wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE)));
+            let below = wrap(&why, 0, 0, Some(max_width.saturating_sub(BEFORE)));
             (what.to_owned(), below)
         }
         None => (what, Vec::new()),

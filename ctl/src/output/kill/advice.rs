@@ -21,7 +21,7 @@ pub(super) fn with_command(
     let used = lines.last().map_or(0, Line::width);
     let fits = style
         .width
-        .is_none_or(|most| used + 1 + width(command) <= most);
+        .is_none_or(|max_width| used + 1 + width(command) <= max_width);
     match lines.last_mut().filter(|_| fits) {
         Some(last) => last.push(format!(" {command}"), Tone::Plain),
         None => lines.push(Line::plain(format!("  {command}"))),

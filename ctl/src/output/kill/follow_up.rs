@@ -14,18 +14,18 @@ use gpukill_proto::model::Unit;
 pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> {
     let KillResult { plan, report, me } = outcome;
     let mut lines = Vec::new();
-    for rest in &plan.rest {
+    for remaining in &plan.remaining_jobs {
         let has_ended = report.outcomes.iter().any(|outcome| {
-            outcome.key.pid == rest.pid
+            outcome.key.pid == remaining.pid
                 && matches!(outcome.outcome, Outcome::Ended(..) | Outcome::Gone)
         });
-        lines.extend(rest_lines(rest, !has_ended, style));
+        lines.extend(remaining_job_lines(remaining, !has_ended, style));
     }
     let mut respawned: Vec<&Respawn> = report.respawned.iter().collect();
     while let Some(first) = respawned.first().copied() {
         let (same, others) = respawned
             .into_iter()
-            .partition(|it| has_same_starter(first, it));
+            .partition(|pronoun| has_same_starter(first, pronoun));
         respawned = others;
         lines.extend(respawn_lines(first, &same, *me, style));
     }
@@ -50,18 +50,22 @@ pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> 
 
 /// The rest of a job, and the command that ends the whole job through one of its processes.
 /// This process exists and uses a GPU; a process that uses no GPU is not gpukill's to end.
-pub(super) fn rest_lines(rest: &RemainingJob, is_there: bool, style: &OutputStyle) -> Vec<Line> {
-    let job = escaped(&rest.job.to_string(), style.symbols);
-    let words = match rest.others {
+pub(super) fn remaining_job_lines(
+    remaining: &RemainingJob,
+    is_present: bool,
+    style: &OutputStyle,
+) -> Vec<Line> {
+    let job = escaped(&remaining.job.to_string(), style.symbols);
+    let words = match remaining.remaining_processes {
         1 => format!("1 other process of its job {job} remains"),
         several => format!("{several} other processes of its job {job} remain"),
     };
-    if !is_there {
+    if !is_present {
         let words = format!("{words}, and no GPU is used there");
         return sentence_lines(&words, Tone::Doubtful, style);
     }
     let words = format!("{words}; to end it whole:");
-    let command = format!("gpukillctl kill {} --scope job", rest.pid);
+    let command = format!("gpukillctl kill {} --scope job", remaining.pid);
     with_command(&words, &command, Tone::Doubtful, style)
 }
 
@@ -82,7 +86,7 @@ fn has_same_starter(one: &Respawn, other: &Respawn) -> bool {
         (Some(unit), other) => other.as_ref() == Some(unit),
         (None, Some(_)) => false,
         (None, None) => {
-            let parent = |it: &Respawn| it.parent.as_ref().map(|parent| parent.pid);
+            let parent = |pronoun: &Respawn| pronoun.parent.as_ref().map(|parent| parent.pid);
             parent(one) == parent(other)
         }
     }
@@ -94,18 +98,18 @@ fn respawn_lines(first: &Respawn, same: &[&Respawn], me: u32, style: &OutputStyl
     let mut pids: Vec<String> = same
         .iter()
         .take(NAMED)
-        .map(|it| it.key.pid.to_string())
+        .map(|pronoun| pronoun.key.pid.to_string())
         .collect();
     match same.len().saturating_sub(NAMED) {
         0 => {}
         more => pids.push(counted(more, "other")),
     }
-    let it = if same.len() == 1 { "it" } else { "them" };
+    let pronoun = if same.len() == 1 { "it" } else { "them" };
     let pids = pids.join(", ");
     match (&first.unit, &first.parent) {
         (Some(unit), _) => {
             let name = escaped(&unit.name, style.symbols);
-            let words = format!("systemd starts {it} again, as {pids}: {name}");
+            let words = format!("systemd starts {pronoun} again, as {pids}: {name}");
             match stop_command(unit, me, style) {
                 Some((owner, command)) => {
                     let words = format!("{words}; stop that{owner}:");
@@ -116,7 +120,7 @@ fn respawn_lines(first: &Respawn, same: &[&Respawn], me: u32, style: &OutputStyl
         }
         (None, Some(parent)) => {
             let parent = parent_text(parent, style.symbols);
-            let words = format!("{parent} starts {it} again, as {pids}: end that first");
+            let words = format!("{parent} starts {pronoun} again, as {pids}: end that first");
             sentence_lines(&words, Tone::Doubtful, style)
         }
         (None, None) => {

@@ -14,22 +14,22 @@ use std::collections::BTreeSet;
 
 /// `alice's job slurm 1234.0: 9 processes on GPUs 0-3, 252.4 GiB`
 pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
-    let meant: Vec<&KillTarget> = plan
+    let targets: Vec<&KillTarget> = plan
         .targets
         .iter()
         .filter(|target| is_ended(target))
         .collect();
-    let number = meant.len();
-    let where_and_how_much = format!("{}{}", gpu_phrase(&meant), memory_phrase(&meant));
+    let number = targets.len();
+    let gpus_and_memory = format!("{}{}", gpu_phrase(&targets), memory_phrase(&targets));
     let others = match plan.targets.len() - number {
         0 => String::new(),
         1 => "; 1 other is left alone".to_owned(),
         several => format!("; {several} others are left alone"),
     };
-    let known = meant.iter().filter(|target| is_known(target));
+    let known = targets.iter().filter(|target| is_known(target));
     let owners: BTreeSet<String> = known.map(|it| owner_cell(it, plan, symbols)).collect();
     let owners: Vec<String> = owners.into_iter().collect();
-    let meant_as_a_whole = match (meant.as_slice(), common_job(plan), owners.as_slice()) {
+    let description = match (targets.as_slice(), common_job(plan), owners.as_slice()) {
         ([], _, _) => return "nobody would be ended".to_owned(),
         ([one], _, _) => {
             let (pid, owner) = (one.key.pid, owner_text(one, symbols));
@@ -39,26 +39,26 @@ pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
             } else {
                 String::new()
             };
-            format!("{possessive}process {pid}{where_and_how_much}: {what}")
+            format!("{possessive}process {pid}{gpus_and_memory}: {what}")
         }
         (_, Some(job), [owner]) => {
             let possessive = format!("{owner}'s job {}", escaped(&job.to_string(), symbols));
             if is_whole(job, plan) {
-                format!("{possessive}: {number} processes{where_and_how_much}")
+                format!("{possessive}: {number} processes{gpus_and_memory}")
             } else {
-                format!("{number} processes of {possessive}{where_and_how_much}")
+                format!("{number} processes of {possessive}{gpus_and_memory}")
             }
         }
         (_, Some(job), _) => {
             let (job, of) = (escaped(&job.to_string(), symbols), owner_phrase(&owners));
-            format!("{number} processes{of} in job {job}{where_and_how_much}")
+            format!("{number} processes{of} in job {job}{gpus_and_memory}")
         }
         (_, None, _) => format!(
-            "{number} processes{}{where_and_how_much}",
+            "{number} processes{}{gpus_and_memory}",
             owner_phrase(&owners)
         ),
     };
-    meant_as_a_whole + &others
+    description + &others
 }
 
 /// Whether the owner is known.
@@ -68,9 +68,9 @@ fn is_known(target: &KillTarget) -> bool {
 
 /// The job that contains all ended processes, if there is one.
 pub(super) fn common_job(plan: &KillPlan) -> Option<&Job> {
-    let mut meant = plan.targets.iter().filter(|target| is_ended(target));
-    let job = meant.next()?.job.known()?;
-    meant
+    let mut targets = plan.targets.iter().filter(|target| is_ended(target));
+    let job = targets.next()?.job.known()?;
+    targets
         .all(|target| target.job.known() == Some(job))
         .then_some(job)
 }
@@ -81,7 +81,7 @@ pub(super) fn is_whole(job: &Job, plan: &KillPlan) -> bool {
         KillScope::Job | KillScope::Container => true,
         KillScope::Process | KillScope::Tree => false,
     };
-    wide && plan.rest.iter().all(|rest| rest.job != *job)
+    wide && plan.remaining_jobs.iter().all(|rest| rest.job != *job)
 }
 
 fn owner_phrase(owners: &[String]) -> String {
@@ -94,12 +94,12 @@ fn owner_phrase(owners: &[String]) -> String {
 }
 
 /// ` on GPUs 0-3`; a single process without a GPU is marked, because it may be the wrong one.
-fn gpu_phrase(meant: &[&KillTarget]) -> String {
-    let holds = meant.iter().flat_map(|target| &target.holds);
+fn gpu_phrase(targets: &[&KillTarget]) -> String {
+    let holds = targets.iter().flat_map(|target| &target.holds);
     let indices: BTreeSet<u32> = holds.map(|hold| hold.index).collect();
     let indices: Vec<u32> = indices.into_iter().collect();
     if indices.is_empty() {
-        return match meant {
+        return match targets {
             [_] => " on no GPU".to_owned(),
             _ => String::new(),
         };
@@ -107,8 +107,8 @@ fn gpu_phrase(meant: &[&KillTarget]) -> String {
     format!(" on {}", gpu_ranges(&indices))
 }
 
-fn memory_phrase(meant: &[&KillTarget]) -> String {
-    match held_memory(meant.iter().copied()) {
+fn memory_phrase(targets: &[&KillTarget]) -> String {
+    match held_memory(targets.iter().copied()) {
         None => String::new(),
         Some(HeldMemory::All(bytes)) => format!(", {}", size_text(bytes)),
         Some(HeldMemory::AtLeast(bytes)) => format!(", at least {}", size_text(bytes)),

@@ -104,7 +104,7 @@ fn still_held_texts(plan: &KillPlan, report: &KillReport) -> Vec<String> {
 }
 
 fn still_held_text(index: u32, survivors: &[&KillTarget], report: &KillReport) -> String {
-    let here: Vec<KillTarget> = survivors
+    let still_holding: Vec<KillTarget> = survivors
         .iter()
         .map(|target| KillTarget {
             holds: target
@@ -119,15 +119,15 @@ fn still_held_text(index: u32, survivors: &[&KillTarget], report: &KillReport) -
         .collect();
     let holders = report.memory.iter().filter(|memory| memory.index == index);
     let holders = holders.flat_map(|memory| memory.still_held_by.iter().copied());
-    let pids: BTreeSet<u32> = here
+    let pids: BTreeSet<u32> = still_holding
         .iter()
         .map(|target| target.key.pid)
         .chain(holders)
         .collect();
-    let all_known = pids.len() == here.len();
+    let all_known = pids.len() == still_holding.len();
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let pids = pids.join(", ");
-    match held_memory(here.iter()) {
+    match held_memory(still_holding.iter()) {
         Some(HeldMemory::All(bytes)) if all_known => {
             format!("GPU {index} still holds {} ({pids})", size_text(bytes))
         }

@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 /// `3 of 9 ended, waiting for 48219 (python)`
 pub(crate) fn progress_line(plan: &KillPlan, page: &KillReportPage, symbols: Symbols) -> Line {
     let KillReportPage { report, next } = page;
-    let mut meant: BTreeSet<ProcessKey> = targets(plan).map(|target| target.key).collect();
+    let mut pending: BTreeSet<ProcessKey> = targets(plan).map(|target| target.key).collect();
     let ended = report.outcomes.iter().filter(|it| has_ended(it));
     let ended: BTreeSet<ProcessKey> = ended.map(|outcome| outcome.key).collect();
     // Processes forked since are not in the plan.
-    meant.extend(&ended);
+    pending.extend(&ended);
     let at_least = if next.is_some() { "at least " } else { "" };
-    let (ended, all) = (ended.len(), meant.len());
+    let (ended, all) = (ended.len(), pending.len());
     let mut text = format!("{at_least}{ended} of {all} ended");
     if let Some(what) = waited_for_text(plan, page, symbols) {
         text.push_str(", waiting for ");

@@ -106,7 +106,7 @@ pub(super) fn outcome_row(
     }
 }
 
-/// What the process is stuck in, and what frees it.
+/// The call in which the process is stuck, and the remedy.
 fn stuck_text(stuck: &UninterruptibleWait, symbols: Symbols) -> String {
     let at = stuck.waits_on.as_ref();
     let at = at.map_or_else(String::new, |at| format!(" ({})", escaped(at, symbols)));
@@ -179,8 +179,8 @@ pub(super) fn align_rows(rows: &[ProcessRow], style: &OutputStyle) -> Vec<Line> 
     let before = 2 + state + 2 + pid + 2;
     let command = match style.width {
         None => natural,
-        Some(most) => {
-            let room = most.saturating_sub(before + 2 + MIN_SENTENCE_WIDTH);
+        Some(max_width) => {
+            let room = max_width.saturating_sub(before + 2 + MIN_SENTENCE_WIDTH);
             natural.min(room.max(MIN_COMMAND_WIDTH))
         }
     };
@@ -212,7 +212,11 @@ impl RowWidths {
         let command = cut(&row.command, self.command, style.symbols);
         let padding = " ".repeat(self.command.saturating_sub(width(&command)) + 2);
         first.push(command + &padding, Tone::Plain);
-        let fits = |columns: usize| style.width.is_none_or(|most| self.all + columns <= most);
+        let fits = |columns: usize| {
+            style
+                .width
+                .is_none_or(|max_width| self.all + columns <= max_width)
+        };
         if !fits(width(&row.what).min(MIN_SENTENCE_WIDTH)) {
             let mut below = wrap(&row.what, BELOW, BELOW, style.width);
             if let Some(first) = below.first_mut() {

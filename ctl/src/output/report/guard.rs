@@ -58,8 +58,8 @@ pub(super) fn rogue(rogue: &RoguePart) -> Vec<String> {
     ]
 }
 
-fn file(is_there: bool, mistakes: u64) -> String {
-    let file = match is_there {
+fn file(exists: bool, mistakes: u64) -> String {
+    let file = match exists {
         true => "rules of a file",
         false => "no file of rules",
     };

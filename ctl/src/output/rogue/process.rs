@@ -27,14 +27,14 @@ pub(in crate::output) fn rows(
     let scores: Vec<String> = match known.verdicts.as_slice() {
         [] => vec![no_verdict_text(known, prefix, dot)],
         verdicts => {
-            let unruled = no_action_reason(verdicts).map(|why| format!("no rule {why}"));
+            let no_rule = no_action_reason(verdicts).map(|why| format!("no rule {why}"));
             let verdicts = verdicts
                 .iter()
                 .map(|it| format!("{prefix}{}", verdict_text(it)));
             let indicators = known.indicators.iter();
             let indicators = indicators
                 .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.evidence));
-            verdicts.chain(indicators).chain(unruled).collect()
+            verdicts.chain(indicators).chain(no_rule).collect()
         }
     };
     let scores = scores.into_iter().chain(families).collect();

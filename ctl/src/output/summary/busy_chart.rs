@@ -58,21 +58,21 @@ fn chart_line(
     symbols: Symbols,
 ) -> Option<Line> {
     let known = shares.iter().enumerate().filter(|(_, (_, all))| *all > 0);
-    let (at, most) = known.reduce(|best, other| {
+    let (at, max) = known.reduce(|best, other| {
         if is_greater(*other.1, *best.1) {
             other
         } else {
             best
         }
     })?;
-    let picture: String = shares
+    let chart: String = shares
         .iter()
-        .map(|share| level(*share, *most, symbols))
+        .map(|share| level(*share, *max, symbols))
         .collect();
     let mut line = Line::with_tone(title, Tone::Strong);
-    line.push(format!("  {picture}{axis}"), Tone::Plain);
-    if most.0 > 0 {
-        let busiest = format!("  busiest {}: {}", name(at), percent(most.0, most.1));
+    line.push(format!("  {chart}{axis}"), Tone::Plain);
+    if max.0 > 0 {
+        let busiest = format!("  busiest {}: {}", name(at), percent(max.0, max.1));
         line.push(busiest, Tone::Faint);
     }
     Some(line)
@@ -83,7 +83,7 @@ fn is_greater((part, all): BusyShare, (other, all_other): BusyShare) -> bool {
 }
 
 /// The height of a share relative to the greatest share.
-fn level(share: BusyShare, most: BusyShare, symbols: Symbols) -> &'static str {
+fn level(share: BusyShare, max: BusyShare, symbols: Symbols) -> &'static str {
     const BLOCKS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
     const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     let levels: &[&str] = match symbols {
@@ -93,7 +93,7 @@ fn level(share: BusyShare, most: BusyShare, symbols: Symbols) -> &'static str {
     if share.1 == 0 {
         return symbols.placeholder();
     }
-    let height = ratio(share) / ratio(most).max(f64::MIN_POSITIVE);
+    let height = ratio(share) / ratio(max).max(f64::MIN_POSITIVE);
     let nearest = (0..levels.len())
         .rev()
         .find(|at| reaches(*at, levels.len(), height));

@@ -57,8 +57,8 @@ fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, style: &OutputSt
     if some_unknown {
         cells.push(Cell::plain(percent(times.unknown_ms, whole)));
     }
-    let memory = device.memory_most.map(|bytes| Cell::plain(size(bytes)));
-    let at = device.memory_most_at;
+    let memory = device.memory_max.map(|bytes| Cell::plain(size(bytes)));
+    let at = device.memory_max_at;
     let at = at.map(|at| Cell::plain(weekday_and_time(at, now, style)));
     let hottest = device.hottest;
     let hottest = hottest.map(|celsius| Cell::plain(format!("{celsius}{}", symbols.degree())));

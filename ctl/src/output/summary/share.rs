@@ -36,16 +36,19 @@ pub(super) fn lines(times: UsageTimes, style: &OutputStyle) -> Vec<Line> {
         together.push(bar(*part, whole, BAR_CELLS, style.symbols), *tone);
     }
     let together = together.trimmed();
-    let Some(most) = style.width.filter(|most| together.width() > *most) else {
+    let Some(max_width) = style
+        .width
+        .filter(|max_width| together.width() > *max_width)
+    else {
         return vec![together];
     };
-    let cells = most.saturating_sub(LABEL_WIDTH).clamp(1, BAR_CELLS);
+    let cells = max_width.saturating_sub(LABEL_WIDTH).clamp(1, BAR_CELLS);
     parts()
         .map(|(name, part, tone)| {
             let share = percent(*part, whole);
             let mut line = Line::plain(format!(" {name:<9}  {share:>5}  "));
             line.push(bar(*part, whole, cells, style.symbols), *tone);
-            line.trimmed().cut(Some(most), style.symbols)
+            line.trimmed().cut(Some(max_width), style.symbols)
         })
         .collect()
 }

@@ -131,9 +131,9 @@ fn name(owner: &OwnerTime, style: &OutputStyle) -> Cell {
     }
 }
 
-fn cut_to_fit(text: String, most: usize, style: &OutputStyle) -> String {
+fn cut_to_fit(text: String, max_width: usize, style: &OutputStyle) -> String {
     match style.width {
-        Some(_) => cut(&text, most, style.symbols),
+        Some(_) => cut(&text, max_width, style.symbols),
         None => text,
     }
 }
@@ -174,7 +174,10 @@ fn side_by_side(blocks: Vec<Vec<Line>>, style: &OutputStyle) -> Vec<Line> {
     let (mut top, mut used) = (0, 0);
     for block in blocks {
         let width = block.iter().map(Line::width).max().unwrap_or(0);
-        let is_beside = used > 0 && style.width.is_none_or(|most| used + GAP + width <= most);
+        let is_beside = used > 0
+            && style
+                .width
+                .is_none_or(|max_width| used + GAP + width <= max_width);
         if is_beside {
             used += GAP;
         } else {

@@ -43,7 +43,7 @@ pub(super) fn lines(weeks: &[WeekTime], style: &OutputStyle) -> Vec<Line> {
         if some_unknown {
             cells.push(part(times.unknown_ms));
         }
-        cells.push(Cell::plain(match &week.most {
+        cells.push(Cell::plain(match &week.top_owner {
             Some((owner, held_ms)) => {
                 format!("{} {}", escaped(owner, style.symbols), hours(*held_ms))
             }

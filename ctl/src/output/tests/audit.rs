@@ -186,7 +186,7 @@ fn hostile_summary() -> AuditSummary {
     }
     for week in &mut summary.weeks {
         week.monday = HOSTILE.into();
-        week.most = Some((HOSTILE.into(), 1));
+        week.top_owner = Some((HOSTILE.into(), 1));
     }
     summary
 }

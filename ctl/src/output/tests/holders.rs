@@ -207,7 +207,7 @@ fn holder_texts_cannot_control_the_terminal() {
     make_hostile(&mut notebook.uses[0].1, HOSTILE);
     notebook.uses[0].1.command = Reading::Value(HOSTILE.into());
     notebook.may_end.people = vec![HOSTILE.into()];
-    worker.may_end.never = Some(HOSTILE.into());
+    worker.may_end.never_reason = Some(HOSTILE.into());
     worker.holds[0].1 = reports[6].device.holders[2].clone();
     worker.findings[0].1.evidence = vec![HOSTILE.into()];
     let style = style(None);

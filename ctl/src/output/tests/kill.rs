@@ -55,7 +55,7 @@ fn heading_states_owner_count_gpus_and_memory() {
          alone\n"
     );
     let mut part = plan();
-    part.rest = one_target(term()).rest;
+    part.remaining_jobs = one_target(term()).remaining_jobs;
     assert_eq!(
         heading(&part),
         "9 processes of alice's job slurm 1234.0 on GPUs 0-3, 252.4 GiB\n"
@@ -151,7 +151,7 @@ fn clean_kill_is_two_lines() {
     report.unrecorded = None;
     let style = style(Some(100));
     let mut it = (plan, report);
-    it.0.rest.clear();
+    it.0.remaining_jobs.clear();
     assert_eq!(
         of_report(&it, &style),
         "  ended  4182  python train.py --model llama-70b  SIGTERM, 0.8 s\n\
@@ -185,7 +185,7 @@ fn kill_texts_cannot_control_the_terminal() {
             PlannedAction::Zombie(parent) => parent.name = Reading::Value(text_of()),
         }
     }
-    for rest in &mut plan.rest {
+    for rest in &mut plan.remaining_jobs {
         rest.job = hostile_job(HOSTILE);
     }
     for outcome in &mut report.outcomes {

@@ -45,6 +45,6 @@ pub fn ioreg(bytes: &[u8]) {
 }
 
 /// Asserts that the text is bounded and free of terminal control characters.
-fn assert_printable(text: &str, most: usize) {
-    assert_eq!(sanitize(text.as_bytes(), most), text);
+fn assert_printable(text: &str, max_bytes: usize) {
+    assert_eq!(sanitize(text.as_bytes(), max_bytes), text);
 }

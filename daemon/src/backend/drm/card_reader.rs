@@ -79,7 +79,7 @@ impl CardReader {
 
     fn read_device(
         &mut self,
-        found: &FileHolders,
+        file_holders: &FileHolders,
         now: Instant,
     ) -> (DeviceReadings, Vec<FaultCause>) {
         if self.card.is_suspended() {
@@ -89,7 +89,7 @@ impl CardReader {
             }
             return (self.suspended_device(), Vec::new());
         }
-        if let Some(device) = self.readings_without_access(found, now) {
+        if let Some(device) = self.readings_without_access(file_holders, now) {
             return (device, Vec::new());
         }
         let readings = match &mut self.driver_reader {
@@ -97,7 +97,7 @@ impl CardReader {
             DriverReader::Intel(intel) => intel.read(&self.card, now),
             DriverReader::Other(other) => other.read(&self.card),
         };
-        let used = self.clients.read(&self.card, found);
+        let used = self.clients.read(&self.card, file_holders);
         self.holders
             .hint(readings.kfd_processes.iter().map(|it| it.pid));
         self.name = Some(readings.name.clone());
@@ -114,10 +114,14 @@ impl CardReader {
 
     /// The last readings of a card that is not read now: no process uses it, and it would fall
     /// asleep by itself.
-    fn readings_without_access(&self, found: &FileHolders, now: Instant) -> Option<DeviceReadings> {
+    fn readings_without_access(
+        &self,
+        file_holders: &FileHolders,
+        now: Instant,
+    ) -> Option<DeviceReadings> {
         let (then, device) = self.last.as_ref()?;
         let since = now.saturating_duration_since(*then);
-        if !is_unused(device, found) || since >= runtime_pm::read_pause(&self.card)? {
+        if !is_unused(device, file_holders) || since >= runtime_pm::read_pause(&self.card)? {
             return None;
         }
         if let DriverReader::Amd(amd) = &self.driver_reader
@@ -222,14 +226,14 @@ impl CardReader {
 
 /// Whether no process has the card open, as far as the driver and the descriptor scan know, and
 /// both are complete.
-fn is_unused(device: &DeviceReadings, found: &FileHolders) -> bool {
+fn is_unused(device: &DeviceReadings, file_holders: &FileHolders) -> bool {
     let own = |open: &OpenDescriptor| {
         let mut nodes = device.nodes.iter().filter(|node| !node.shared);
         nodes.any(|node| node.number == open.number)
     };
     let is_listed = device.processes != Reading::Value(Vec::new());
-    let is_known = device.incomplete_reason.is_none() && found.incomplete_reason.is_none();
-    is_known && !is_listed && !found.processes.values().flatten().any(own)
+    let is_known = device.incomplete_reason.is_none() && file_holders.incomplete_reason.is_none();
+    is_known && !is_listed && !file_holders.processes.values().flatten().any(own)
 }
 
 /// The sum of two parts of one memory.
@@ -259,20 +263,22 @@ fn merge_processes(
             (process.pid, process)
         })
         .into_map();
-    for it in listed {
-        let process = all.entry(it.pid).or_insert_with(|| ProcessReadings {
-            pid: it.pid,
-            start_ticks: None,
-            instance: None,
-            used_for: GpuUse::default(),
-            memory: Reading::Unsupported,
-            utilization: Utilization::unknown(&Reading::Unsupported),
-        });
+    for listed_process in listed {
+        let process = all
+            .entry(listed_process.pid)
+            .or_insert_with(|| ProcessReadings {
+                pid: listed_process.pid,
+                start_ticks: None,
+                instance: None,
+                used_for: GpuUse::default(),
+                memory: Reading::Unsupported,
+                utilization: Utilization::unknown(&Reading::Unsupported),
+            });
         process.used_for.compute = true;
-        process.memory = greater_memory(process.memory.clone(), it.memory);
+        process.memory = greater_memory(process.memory.clone(), listed_process.memory);
         // Engine counters do not include the work of KFD's queues: by them, a computing process
         // would be idle.
-        process.utilization.sm = it.occupancy;
+        process.utilization.sm = listed_process.occupancy;
     }
     for process in all.values_mut() {
         if process
@@ -299,8 +305,8 @@ impl Backend for CardReader {
     }
 
     fn read(&mut self) -> Result<BackendReadings, BackendError> {
-        let found = self.holders.file_holders();
-        let (device, faults) = self.read_device(&found, Instant::now());
+        let file_holders = self.holders.file_holders();
+        let (device, faults) = self.read_device(&file_holders, Instant::now());
         Ok(BackendReadings {
             devices: vec![device],
             faults,

@@ -102,31 +102,31 @@ impl ClientReader {
     }
 
     /// Reads the current clients of the processes that have the card open.
-    pub(crate) fn read(&mut self, card: &DrmCard, found: &FileHolders) -> CardUsage {
-        self.read_with_clock(card, found, &Instant::now)
+    pub(crate) fn read(&mut self, card: &DrmCard, file_holders: &FileHolders) -> CardUsage {
+        self.read_with_clock(card, file_holders, &Instant::now)
     }
 
     fn read_with_clock(
         &mut self,
         card: &DrmCard,
-        found: &FileHolders,
+        file_holders: &FileHolders,
         now: &dyn Fn() -> Instant,
     ) -> CardUsage {
-        let (descriptors, overfull) = open_descriptors(card, found);
+        let (descriptors, overfull) = open_descriptors(card, file_holders);
         self.origins
             .inspect_holders(descriptors.iter().map(|(key, _)| key));
         let before = std::mem::take(&mut self.scan_state);
         let person = |key: &ProcessKey| self.origins.person(key);
         let scan = ClientScan::new(&self.root, card, now, &person, before);
-        let (state, mut partly, unread) = scan.scan_all(&descriptors);
-        partly.overfull.extend(overfull);
+        let (state, mut partly, read_error) = scan.scan_all(&descriptors);
+        partly.over_limit.extend(overfull);
         self.scan_state = state;
         let clients = &self.scan_state.clients;
         let held = clients.iter().map(|(id, client)| (*id, &client.holders));
         self.origins.update(card, &held.collect());
         self.has_own_memory |= clients.values().any(|client| client.has_own);
         self.driver_reports |= !clients.is_empty();
-        let incomplete = found.incomplete_reason.clone().or(unread);
+        let incomplete = file_holders.incomplete_reason.clone().or(read_error);
         // The activity of a process's unread descriptors is unknown, and so is the total; that the
         // process uses the card is known.
         let is_part = partly.has_any().then_some(TOO_MANY_DESCRIPTORS);
@@ -163,7 +163,7 @@ impl ClientReader {
                 clients.entry(owner).or_default().push(client);
             }
         }
-        for key in partly.overfull.iter().chain(&partly.waiting) {
+        for key in partly.over_limit.iter().chain(&partly.waiting) {
             clients.entry(*key).or_default();
         }
         let process = |(key, clients): (ProcessKey, Vec<&ScannedClient>)| {
@@ -302,12 +302,12 @@ pub(crate) fn sharing_by_process(clients: &[ProcessUsage]) -> BTreeMap<ProcessKe
 /// The open descriptors of the card's files, and the processes that have more than are read.
 fn open_descriptors(
     card: &DrmCard,
-    found: &FileHolders,
+    file_holders: &FileHolders,
 ) -> (Vec<ProcessDescriptor>, BTreeSet<ProcessKey>) {
     let numbers: BTreeSet<DeviceNumber> = card.nodes.iter().map(|node| node.number).into_set();
     let mut descriptors = Vec::new();
     let mut overfull = BTreeSet::new();
-    for (key, opens) in &found.processes {
+    for (key, opens) in &file_holders.processes {
         let mut opens = opens.iter().filter(|open| numbers.contains(&open.number));
         descriptors.extend(
             opens
@@ -318,7 +318,7 @@ fn open_descriptors(
         let is_any = descriptors
             .last()
             .is_some_and(|(last, _): &ProcessDescriptor| last == key);
-        if opens.next().is_some() || is_any && found.truncated.contains(key) {
+        if opens.next().is_some() || is_any && file_holders.truncated.contains(key) {
             overfull.insert(*key);
         }
     }

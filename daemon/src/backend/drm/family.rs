@@ -91,19 +91,20 @@ impl DrmBackend {
     /// Starts a thread for each new card, and ends the threads of cards that are gone or have
     /// another driver now.
     fn update_readers(&mut self) {
-        let is_ours = |driver: &str| DrmFamily::from_driver(driver) == self.family;
-        let (here, too_many) = limit_cards(self.cards.refresh(is_ours, Instant::now()));
+        let is_own_driver = |driver: &str| DrmFamily::from_driver(driver) == self.family;
+        let (cards, too_many) = limit_cards(self.cards.refresh(is_own_driver, Instant::now()));
         self.readers
-            .retain(|id, (card, _)| here.get(id) == Some(card));
-        self.names.retain(|id, _| here.contains_key(id));
+            .retain(|id, (card, _)| cards.get(id) == Some(card));
+        self.names.retain(|id, _| cards.contains_key(id));
         self.faults.clear();
         self.faults.extend(too_many);
-        for (id, card) in here {
+        for (id, card) in cards {
             if self.readers.contains_key(&id) {
                 continue;
             }
-            let one = CardReader::new(self.family, card.clone(), &self.roots, self.holders.clone());
-            match BackendReader::start(one, || {}) {
+            let reader =
+                CardReader::new(self.family, card.clone(), &self.roots, self.holders.clone());
+            match BackendReader::start(reader, || {}) {
                 Ok(reader) => {
                     self.readers.insert(id, (card, reader));
                 }
@@ -141,16 +142,16 @@ impl DrmBackend {
 /// The cards that are read, by their ids, and a fault for the others: the last ids are left out.
 fn limit_cards(cards: &[DrmCard]) -> (BTreeMap<DeviceId, DrmCard>, Option<FaultCause>) {
     let all = cards.iter().map(|card| (card.id(), card.clone()));
-    let mut here: BTreeMap<DeviceId, DrmCard> = all.into_map();
-    let left_out = here.len().saturating_sub(MAX_CARDS);
+    let mut cards: BTreeMap<DeviceId, DrmCard> = all.into_map();
+    let left_out = cards.len().saturating_sub(MAX_CARDS);
     for _ in 0..left_out {
-        here.pop_last();
+        cards.pop_last();
     }
     let fault = (left_out > 0).then(|| {
         let what = format!("{left_out} cards are left out: no more than {MAX_CARDS} are read");
         FaultCause::new(FaultCode::GpusLeftOut, what)
     });
-    (here, fault)
+    (cards, fault)
 }
 
 /// The card's answer in this round; `None` if there is none.

@@ -29,9 +29,9 @@ impl CachedHwmon {
         at: Instant,
         find: impl FnOnce() -> Option<Hwmon>,
     ) -> Option<&Hwmon> {
-        let is_young = |then| at.saturating_duration_since(then) < RESCAN_INTERVAL;
+        let is_recent = |then| at.saturating_duration_since(then) < RESCAN_INTERVAL;
         let kept = self.0.take();
-        let kept = kept.filter(|(then, hwmon)| is_young(*then) && !hwmon.had_failure.get());
+        let kept = kept.filter(|(then, hwmon)| is_recent(*then) && !hwmon.had_failure.get());
         self.0 = kept.or_else(|| Some((at, find()?)));
         self.0.as_ref().map(|(_, hwmon)| hwmon)
     }

@@ -208,10 +208,10 @@ fn person_label(labels: &Labels, label: &str) -> Option<String> {
 }
 
 /// A display text; unsupported where the file has none.
-fn display_text(text: Option<&str>, most: usize) -> Reading<String> {
+fn display_text(text: Option<&str>, max_chars: usize) -> Reading<String> {
     let text = text.filter(|text| !text.is_empty());
     text.map_or(Reading::Unsupported, |text| {
-        Reading::Value(sanitize(text.as_bytes(), most))
+        Reading::Value(sanitize(text.as_bytes(), max_chars))
     })
 }
 

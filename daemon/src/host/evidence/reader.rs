@@ -95,9 +95,9 @@ fn executable(directory: &Path) -> Result<String, String> {
 
 fn command_line(directory: &Path) -> Result<EvidenceArguments, String> {
     // One byte more than is kept shows whether there is more.
-    let most = CMDLINE_MAX as u64 + 1;
-    let cmdline =
-        read_at_most(&directory.join("cmdline"), most).map_err(|error| error_reason(&error))?;
+    let max_bytes = CMDLINE_MAX as u64 + 1;
+    let cmdline = read_at_most(&directory.join("cmdline"), max_bytes)
+        .map_err(|error| error_reason(&error))?;
     if cmdline.is_empty() && has_lost_its_first_thread(directory)? {
         return Err("its first thread has ended".to_owned());
     }

@@ -64,8 +64,8 @@ pub(super) fn hash_file_with(
     Ok(hash)
 }
 
-/// The hash of all data of the file: at most `most` bytes, in at most this time.
-pub(super) fn sha256(mut file: impl Read, most: u64, timeout: Duration) -> HashResult {
+/// The hash of all data of the file: at most `max_bytes` bytes, in at most this time.
+pub(super) fn sha256(mut file: impl Read, max_bytes: u64, timeout: Duration) -> HashResult {
     let start = Instant::now();
     let mut hasher = Sha256::new();
     let mut piece = vec![0; CHUNK_BYTES];
@@ -78,8 +78,8 @@ pub(super) fn sha256(mut file: impl Read, most: u64, timeout: Duration) -> HashR
             Err(error) => return Err(unreadable_reason(error)),
         };
         length = length.saturating_add(read.len() as u64);
-        if length > most {
-            return Err(too_long_reason(most));
+        if length > max_bytes {
+            return Err(too_long_reason(max_bytes));
         }
         if start.elapsed() > timeout {
             return Err("reading it takes longer than a minute".to_owned());
@@ -88,8 +88,8 @@ pub(super) fn sha256(mut file: impl Read, most: u64, timeout: Duration) -> HashR
     }
 }
 
-fn too_long_reason(most: u64) -> String {
-    format!("it is longer than {} MiB", most >> 20)
+fn too_long_reason(max_bytes: u64) -> String {
+    format!("it is longer than {} MiB", max_bytes >> 20)
 }
 
 fn unreadable_reason(error: io::Error) -> String {

@@ -59,8 +59,8 @@ impl ProcessEntry {
         let StatusFile { uids, inner_pid } = StatusFile::read(&directory);
         let group = cgroup_location(&directory, roots.view);
         let makers = user_namespace_creators(&directory, roots.own_users);
-        let speaker = find_live_thread(&directory, &stat);
-        let shown = thread_directory(&directory, speaker);
+        let thread = find_live_thread(&directory, &stat);
+        let shown = thread_directory(&directory, thread);
         let lineage = ProcessLineage {
             executable: executable(&shown).known().cloned(),
             unit: group.unit.known().cloned().flatten(),
@@ -69,9 +69,11 @@ impl ProcessEntry {
         };
         let namespace_owner = makers.map(|makers| makers.outermost);
         let is_contained = matches!(group.container, Reading::Value(Some(_)));
-        let is_roots = is_contained && namespace_owner == Reading::Value(Some(0));
+        let is_root_container = is_contained && namespace_owner == Reading::Value(Some(0));
         let info = ProcessInfo {
-            namespace_root: is_roots.then(|| user_namespace_root(&directory)).flatten(),
+            namespace_root: is_root_container
+                .then(|| user_namespace_root(&directory))
+                .flatten(),
             pid_namespace: is_contained.then(|| pid_namespace(&directory)).flatten(),
             is_namespace_init: inner_pid == Reading::Value(Some(1)),
             parent: stat.parent,
@@ -99,7 +101,7 @@ impl ProcessEntry {
             scheduler: group.scheduler,
             slice: group.slice,
             lacks_arguments: false,
-            live_thread: speaker,
+            live_thread: thread,
         })
     }
 

@@ -57,12 +57,12 @@ impl<'a> JobMembership<'a> {
 
     /// A process and its ancestors.
     fn chain(&self, mut pid: u32) -> AncestorChain {
-        let mut found = AncestorChain::empty();
-        let line = &mut found.ancestors.processes;
+        let mut chain = AncestorChain::empty();
+        let line = &mut chain.ancestors.processes;
         let mut latest_start = u64::MAX;
         while pid > 1 {
             let Some(member) = self.members.get(&pid) else {
-                found.ancestors.is_truncated = self.is_truncated;
+                chain.ancestors.is_truncated = self.is_truncated;
                 break;
             };
             let lineage = &member.info.lineage;
@@ -70,14 +70,14 @@ impl<'a> JobMembership<'a> {
                 break;
             }
             if line.len() == ancestors::MAX_ANCESTORS {
-                found.ancestors.is_truncated = true;
+                chain.ancestors.is_truncated = true;
                 break;
             }
-            found.lacks_arguments |= member.lacks_arguments;
+            chain.lacks_arguments |= member.lacks_arguments;
             line.push(lineage.clone());
             (pid, latest_start) = (member.info.parent, lineage.key.start_ticks);
         }
-        found
+        chain
     }
 }
 

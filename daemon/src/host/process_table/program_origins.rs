@@ -74,12 +74,12 @@ impl ProgramOriginReader {
         }
         let (procfs, under_way) = (self.procfs.clone(), Arc::clone(&self.running));
         under_way.fetch_add(1, Ordering::Relaxed);
-        let (tell, origins) = channel();
+        let (sender, origins) = channel();
         let work = move || {
             let mut host = HostFiles::new(procfs);
             for (key, directory) in queried {
                 // An error means that the receiver is gone.
-                if tell.send((key, host.origin(key, &directory))).is_err() {
+                if sender.send((key, host.origin(key, &directory))).is_err() {
                     break;
                 }
             }

@@ -156,20 +156,20 @@ impl ProcessCensus {
 
     /// A process and its descendants.
     fn descendants(&self, root: ProcessKey) -> Option<Vec<ProcessKey>> {
-        let mut found = vec![root];
+        let mut processes = vec![root];
         let mut visited: BTreeSet<u32> = [root.pid].into();
         let mut next = 0;
-        while let Some(parent) = found.get(next).copied() {
+        while let Some(parent) = processes.get(next).copied() {
             next += 1;
             let children = self.children.get(&parent.pid).into_iter().flatten();
             // A child that started before its parent belongs to another process.
             let children = children.filter(|it| it.start_ticks >= parent.start_ticks);
-            found.extend(children.filter(|it| visited.insert(it.pid)));
-            if found.len() > MAX_PROCESSES {
+            processes.extend(children.filter(|it| visited.insert(it.pid)));
+            if processes.len() > MAX_PROCESSES {
                 return None;
             }
         }
-        Some(found)
+        Some(processes)
     }
 
     /// Whether the process belongs to this user.

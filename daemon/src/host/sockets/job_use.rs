@@ -127,14 +127,14 @@ impl JobHistory {
         self.attributed.clone_from(&evaluation.listeners);
     }
 
-    /// Evaluates the job, and records in `had_others` its sockets with external clients.
+    /// Evaluates the job, and records with `recorder` its sockets with external clients.
     ///
     /// # Errors
     /// When the sockets of a namespace are unknown in which a process of the job has some.
     pub(super) fn evaluate<'n>(
         &mut self,
         holders: &JobSockets,
-        had_others: &mut ServedRecorder<'_>,
+        recorder: &mut ServedRecorder<'_>,
         namespace: &impl Fn(&Path) -> Option<&'n NetworkNamespace>,
     ) -> Result<JobUse, SocketListError> {
         let own = || holders.own.iter().chain(&self.members);
@@ -170,7 +170,7 @@ impl JobHistory {
                 Ok(table) => {
                     let listeners = Arc::clone(table.listeners());
                     evaluation.listeners.insert(name.clone(), listeners);
-                    self.add_ports(table, &inodes, had_others, &mut evaluation);
+                    self.add_ports(table, &inodes, recorder, &mut evaluation);
                 }
                 Err(error) if has_sockets => return Err(error.clone()),
                 Err(_) => {}
@@ -198,7 +198,7 @@ impl JobHistory {
         &self,
         table: &SocketTable,
         inodes: &JobInodes,
-        had_others: &mut ServedRecorder<'_>,
+        recorder: &mut ServedRecorder<'_>,
         evaluation: &mut JobUse,
     ) {
         // Many sockets may listen at one address (SO_REUSEPORT); they are one port.
@@ -211,15 +211,15 @@ impl JobHistory {
             }
         }
         for ((local, is_notebook_server), listeners) in ports {
-            let has_had_others = |inode: &u64| had_others.served.contains(*inode);
+            let had_external_clients = |inode: &u64| recorder.served.contains(*inode);
             let mut port = ListeningPort {
                 port: local.port(),
                 is_loopback: local.ip().is_loopback(),
                 is_notebook_server,
                 has_own_clients: false,
-                had_other_clients: listeners.iter().any(has_had_others),
+                had_other_clients: listeners.iter().any(had_external_clients),
                 has_notebook_server: false,
-                others: 0,
+                other_connections: 0,
                 unresolved: 0,
                 closed: 0,
             };
@@ -231,7 +231,7 @@ impl JobHistory {
                         port.has_notebook_server |= !is_notebook_server;
                     }
                     ClientKind::External => {
-                        port.others = port.others.saturating_add(1);
+                        port.other_connections = port.other_connections.saturating_add(1);
                         port.had_other_clients = true;
                         evaluation
                             .external_clients
@@ -246,7 +246,7 @@ impl JobHistory {
             }
             if port.had_other_clients {
                 for inode in listeners {
-                    had_others.served.insert(inode, had_others.owner);
+                    recorder.served.insert(inode, recorder.owner);
                 }
             }
             evaluation.ports.push(port);

@@ -59,10 +59,10 @@ pub(super) struct OpenSockets {
 }
 
 impl SocketScanner {
-    pub(super) fn below(root: PathBuf, kept: SavedServedSockets) -> Self {
+    pub(super) fn below(root: PathBuf, saved: SavedServedSockets) -> Self {
         Self {
             root,
-            served: ServedSockets::new(kept),
+            served: ServedSockets::new(saved),
             budget: ScanBudget::default(),
             namespaces: NamespaceCache::default(),
             jobs: BTreeMap::new(),
@@ -250,9 +250,9 @@ impl SocketScanner {
         // The remembered sockets of all jobs of one owner count together.
         let others = self.jobs.values();
         let others = others.filter(|it| it.owner.as_ref() == Some(&watched.owner));
-        let kept: usize = others.map(|it| it.sockets).sum();
+        let saved: usize = others.map(|it| it.sockets).sum();
         let sockets: usize = members.iter().map(|it| it.sockets.len()).sum();
-        match kept + sockets > self.budget.per_person {
+        match saved + sockets > self.budget.per_person {
             true => Err(over_budget(BudgetExceeded::Person)),
             false => Ok(members),
         }

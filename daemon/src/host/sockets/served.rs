@@ -21,13 +21,13 @@ pub(super) struct ServedSockets {
 
 impl ServedSockets {
     /// The owners of saved sockets are unknown until their jobs are scanned.
-    pub(super) fn new(kept: SavedServedSockets) -> Self {
+    pub(super) fn new(saved: SavedServedSockets) -> Self {
         let unknown = Arc::new(BudgetOwner::Unknown);
-        let sockets = kept.sockets.into_iter();
+        let sockets = saved.sockets.into_iter();
         Self {
             sockets: sockets.map(|it| (it, Arc::clone(&unknown))).into_map(),
             has_unsaved: false,
-            save: kept.save,
+            save: saved.save,
         }
     }
 
@@ -52,8 +52,13 @@ impl ServedSockets {
         }
     }
 
-    fn make_room(&mut self, most: usize) {
-        let Some(surplus) = self.sockets.len().checked_sub(most).filter(|it| *it > 0) else {
+    fn make_room(&mut self, max_sockets: usize) {
+        let Some(excess) = self
+            .sockets
+            .len()
+            .checked_sub(max_sockets)
+            .filter(|it| *it > 0)
+        else {
             return;
         };
         let mut counts: BTreeMap<&BudgetOwner, usize> = BTreeMap::new();
@@ -69,7 +74,7 @@ impl ServedSockets {
         let (mut low, mut high) = (0, self.sockets.len());
         while low < high {
             let level = usize::midpoint(low, high);
-            match above(level) <= surplus {
+            match above(level) <= excess {
                 true => high = level,
                 false => low = level + 1,
             }
@@ -80,7 +85,7 @@ impl ServedSockets {
             for (inode, share) in &self.sockets {
                 if let Some(count) = counts.get_mut(&**share)
                     && *count > level
-                    && gone.len() < surplus
+                    && gone.len() < excess
                     && gone.insert(*inode)
                 {
                     *count -= 1;
@@ -105,9 +110,9 @@ mod tests {
         serving
     }
 
-    fn left(sockets: &[(u64, u32)], most: usize) -> Vec<u64> {
+    fn left(sockets: &[(u64, u32)], max_sockets: usize) -> Vec<u64> {
         let mut serving = serving(sockets);
-        serving.make_room(most);
+        serving.make_room(max_sockets);
         serving.sockets.into_keys().collect()
     }
 

@@ -163,10 +163,10 @@ impl SocketTable {
         let all = || sockets.iter();
         let is_listening = |socket: &&Socket| socket.state == LISTEN;
         let listening = || all().filter(is_listening);
-        let is_any_four = |socket: &&Socket| socket.local.ip() == Ipv4Addr::UNSPECIFIED;
-        let any_four = listening().filter(is_any_four);
+        let is_wildcard_v4 = |socket: &&Socket| socket.local.ip() == Ipv4Addr::UNSPECIFIED;
+        let wildcard_v4 = listening().filter(is_wildcard_v4);
         let mut table = Self {
-            wildcard_v4_ports: any_four.map(|socket| socket.local.port()).into_set(),
+            wildcard_v4_ports: wildcard_v4.map(|socket| socket.local.port()).into_set(),
             listeners: Arc::new(listening().map(|socket| socket.inode).into_set()),
             listening_by_inode: listening()
                 .map(|socket| (socket.inode, socket.local))
@@ -246,19 +246,21 @@ impl SocketTable {
         let is_any = ip.is_unspecified();
         // Connections to one port are ordered by address. Where a socket listens on one of many
         // addresses, connections to the others are not visited.
-        let first = self.incoming.partition_point(|it| match is_any {
-            true => it.port < port,
-            false => (it.port, it.local) < (port, listener),
+        let first = self.incoming.partition_point(|connection| match is_any {
+            true => connection.port < port,
+            false => (connection.port, connection.local) < (port, listener),
         });
-        let from_there = self.incoming.get(first..).unwrap_or_default().iter();
-        let is_there = move |it: &&Connection| it.port == port && (is_any || it.local == listener);
+        let following = self.incoming.get(first..).unwrap_or_default().iter();
+        let is_match = move |it: &&Connection| it.port == port && (is_any || it.local == listener);
         // An IPv6 socket on all addresses accepts IPv4, too, where no IPv4 socket does.
         let has_four = self.wildcard_v4_ports.contains(&port);
-        from_there.take_while(is_there).filter(move |it| match ip {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => it.local.is_ipv4(),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => it.local.is_ipv6() || !has_four,
-            IpAddr::V4(_) | IpAddr::V6(_) => true,
-        })
+        following
+            .take_while(is_match)
+            .filter(move |connection| match ip {
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED) => connection.local.is_ipv4(),
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED) => connection.local.is_ipv6() || !has_four,
+                IpAddr::V4(_) | IpAddr::V6(_) => true,
+            })
     }
 
     /// Whether this end of a connection is in this namespace.

@@ -111,18 +111,18 @@ impl Execution<'_> {
     }
 
     /// A late member as a target: from this step on it gets the same signals as the others.
-    fn late_target(&self, born: &ProcessInfo) -> KillTarget {
+    fn late_target(&self, process: &ProcessInfo) -> KillTarget {
         let signals = self.targets.iter().map(Target::signals);
         let signals = signals.max_by_key(|signals| signals.len());
         KillTarget {
-            key: born.lineage.key,
-            name: born.lineage.name.clone(),
-            command: born.command.clone(),
-            uid: born.uids.clone().map(|uids| uids.real),
-            owner: born.owner.clone(),
+            key: process.lineage.key,
+            name: process.lineage.name.clone(),
+            command: process.command.clone(),
+            uid: process.uids.clone().map(|uids| uids.real),
+            owner: process.owner.clone(),
             holds: Vec::new(),
             named: false,
-            job: born.job.clone(),
+            job: process.job.clone(),
             action: PlannedAction::End(signals.unwrap_or_default().to_vec()),
             overridden: None,
         }

@@ -49,7 +49,7 @@ impl Execution<'_> {
                 &self.before.holders,
                 &now,
             );
-            let all_is_back = memory
+            let is_all_free = memory
                 .iter()
                 .all(|it| is_reclaimed(it) || is_unknowable(it));
             for device in &mut memory {
@@ -60,7 +60,7 @@ impl Execution<'_> {
                 }
             }
             self.reporter.set_memory(memory);
-            if all_is_back || since.elapsed() > RECLAIM_TIMEOUT || self.environment.is_stopping() {
+            if is_all_free || since.elapsed() > RECLAIM_TIMEOUT || self.environment.is_stopping() {
                 return;
             }
             std::thread::sleep(RECLAIM_INTERVAL);

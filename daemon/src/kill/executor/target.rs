@@ -54,7 +54,7 @@ impl Target {
         let Some(pid) = pid else {
             return Err(Outcome::Gone);
         };
-        let Some(room) = FdPermit::take() else {
+        let Some(fd_permit) = FdPermit::take() else {
             return Err(Outcome::Failed("too many processes are being ended".into()));
         };
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -70,7 +70,7 @@ impl Target {
         Ok(Self {
             planned: target.clone(),
             handle: Arc::new(handle),
-            _fd_permit: room,
+            _fd_permit: fd_permit,
             stopped: None,
             signals,
             step: None,

@@ -58,7 +58,7 @@ impl LastProcesses {
     }
 
     /// Forgets devices that are gone.
-    pub(super) fn keep_only(&mut self, here: &BTreeSet<&DeviceId>) {
-        self.devices.retain(|device, _| here.contains(device));
+    pub(super) fn keep_only(&mut self, present: &BTreeSet<&DeviceId>) {
+        self.devices.retain(|device, _| present.contains(device));
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct ListedPids {
     /// The PIDs that no process has in this poll.
     absent: BTreeSet<u32>,
     /// The open device files of processes, as far as known.
-    found: Arc<FileHolders>,
+    file_holders: Arc<FileHolders>,
     /// When a file descriptor scan was last requested.
     scan_requested_at: Option<Instant>,
 }
@@ -43,9 +43,13 @@ const SCAN_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 impl ListedPids {
     /// Takes the facts of this poll about PIDs.
-    pub(super) fn set_process_facts(&mut self, absent: &BTreeSet<u32>, found: &Arc<FileHolders>) {
+    pub(super) fn set_process_facts(
+        &mut self,
+        absent: &BTreeSet<u32>,
+        file_holders: &Arc<FileHolders>,
+    ) {
         self.absent.clone_from(absent);
-        self.found = Arc::clone(found);
+        self.file_holders = Arc::clone(file_holders);
     }
 
     /// Takes a fresh list. `then` are the processes that may have existed when it was read, `now`
@@ -74,7 +78,7 @@ impl ListedPids {
                 .start_ticks
                 .map(|start_ticks| ProcessKey { pid, start_ticks });
             let known = before.get(&pid).copied();
-            let occupant = match (seen_by_backend, current) {
+            let identity = match (seen_by_backend, current) {
                 (Some(key), _) => PidIdentity::Process(key),
                 (None, Some(key)) if self.has_open(read, key) => PidIdentity::Process(key),
                 (None, current) => match known {
@@ -82,7 +86,7 @@ impl ListedPids {
                     Some(_) | None => self.identify(pid, current, now),
                 },
             };
-            first.insert(pid, occupant);
+            first.insert(pid, identity);
         }
         self.first.insert(read.id.clone(), first);
     }
@@ -97,7 +101,7 @@ impl ListedPids {
     }
 
     fn has_open(&self, read: &DeviceReadings, key: ProcessKey) -> bool {
-        let open = self.found.processes.get(&key).into_iter().flatten();
+        let open = self.file_holders.processes.get(&key).into_iter().flatten();
         let mut numbers = open.map(|open| open.number);
         numbers.any(|number| {
             let mut nodes = read.nodes.iter();
@@ -138,8 +142,8 @@ impl ListedPids {
     }
 
     /// Forgets devices that are gone.
-    pub(super) fn keep_only(&mut self, here: &BTreeSet<&DeviceId>) {
-        self.first.retain(|device, _| here.contains(device));
+    pub(super) fn keep_only(&mut self, present: &BTreeSet<&DeviceId>) {
+        self.first.retain(|device, _| present.contains(device));
     }
 }
 
@@ -316,14 +320,14 @@ mod tests {
                 thread: None,
             };
             let pid = 7;
-            let found = FileHolders {
+            let file_holders = FileHolders {
                 processes: [(ProcessKey { pid, start_ticks }, vec![open])].into(),
                 incomplete_reason: None,
                 ..FileHolders::default()
             };
             polls
                 .memory
-                .set_process_facts(&BTreeSet::new(), &Arc::new(found));
+                .set_process_facts(&BTreeSet::new(), &Arc::new(file_holders));
             let shown = if uses { is(900) } else { another() };
             assert_eq!(polls.rows(&lists(), &next), shown, "{minor} {start_ticks}");
             // It still does when the scans have stopped.

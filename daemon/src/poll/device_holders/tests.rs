@@ -103,7 +103,7 @@ impl HolderFixture {
         let context = HolderContext {
             readings: &[Arc::new(readings)],
             snapshot: &snapshot,
-            found: &self.found,
+            file_holders: &self.found,
             short_lived: &BTreeMap::new(),
             processes: &self.processes,
             users: &self.users,

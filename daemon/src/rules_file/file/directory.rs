@@ -23,30 +23,30 @@ const PRIVATE_MODE: u32 = 0o700;
 /// # Errors
 /// If the parent of both does not exist, others could replace the directory, or the disk refuses.
 pub(super) fn make(directory: &Path) -> Result<()> {
-    let around = parent_directory(directory);
-    if around.exists() {
-        return make_one(directory, around, MODE);
+    let parent = parent_directory(directory);
+    if parent.exists() {
+        return create_in_parent(directory, parent, MODE);
     }
-    let beyond = parent_directory(around);
-    if !beyond.exists() {
-        let (beyond, directory) = (beyond.display(), directory.display());
+    let grandparent = parent_directory(parent);
+    if !grandparent.exists() {
+        let (grandparent, directory) = (grandparent.display(), directory.display());
         return Err(Error::new(
             ErrorKind::NotFound,
-            format!("there is no directory {beyond}: mkdir -p {directory}"),
+            format!("there is no directory {grandparent}: mkdir -p {directory}"),
         ));
     }
-    make_one(around, beyond, PRIVATE_MODE)?;
-    make_one(directory, around, MODE)
+    create_in_parent(parent, grandparent, PRIVATE_MODE)?;
+    create_in_parent(directory, parent, MODE)
 }
 
-/// Creates one directory in `around`.
-fn make_one(directory: &Path, around: &Path, mode: u32) -> Result<()> {
+/// Creates one directory in `parent`.
+fn create_in_parent(directory: &Path, parent: &Path, mode: u32) -> Result<()> {
     let mut links = MAX_LINKS;
-    check_ownership(&std::path::absolute(around)?, &mut links)?;
+    check_ownership(&std::path::absolute(parent)?, &mut links)?;
     std::fs::DirBuilder::new().mode(mode).create(directory)?;
     // Sets the bits that the umask removed, and clears those inherited from the parent.
     std::fs::set_permissions(directory, Permissions::from_mode(mode))?;
-    File::open(around)?.sync_all()
+    File::open(parent)?.sync_all()
 }
 
 /// Checks that only the current user and root may change what this path leads to: each directory
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn first_edit_creates_the_directory() {
-        let around = tempfile::tempdir().unwrap();
-        let directory = around.path().join("gpukill");
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("gpukill");
         // Files in it inherit its group, which the new directory does not pass on.
-        mode(around.path(), 0o2755);
+        mode(parent.path(), 0o2755);
         replace(&directory.join("guard.toml"), "one").unwrap();
         assert_eq!(
             read(&directory.join("guard.toml")).unwrap().as_deref(),
@@ -119,16 +119,16 @@ mod tests {
 
     #[test]
     fn parent_is_created_but_no_more() {
-        let around = tempfile::tempdir().unwrap();
-        let file = around.path().join("a/b/c/guard.toml");
-        let at = around.path().display();
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("a/b/c/guard.toml");
+        let at = parent.path().display();
         assert_eq!(
             replace(&file, "one").unwrap_err().to_string(),
             format!("there is no directory {at}/a: mkdir -p {at}/a/b/c")
         );
-        assert!(!around.path().join("a").exists());
+        assert!(!parent.path().join("a").exists());
         // A user without ~/.config.
-        let config = around.path().join(".config");
+        let config = parent.path().join(".config");
         replace(&config.join("gpukill/guard.toml"), "one").unwrap();
         let modes = [config.clone(), config.join("gpukill")];
         let modes = modes.map(|it| it.metadata().unwrap().mode() & 0o7777);
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn refused_where_others_could_replace_it() {
-        let around = tempfile::tempdir().unwrap();
-        let open = around.path().join("open");
+        let parent = tempfile::tempdir().unwrap();
+        let open = parent.path().join("open");
         std::fs::create_dir(&open).unwrap();
         mode(&open, 0o777);
         let expected = format!(
@@ -153,12 +153,12 @@ mod tests {
         };
         assert_eq!(refused(&open), expected);
         // Nor through links that are there, or that lead there.
-        let ours = around.path().join("ours");
+        let ours = parent.path().join("ours");
         std::fs::create_dir(&ours).unwrap();
         symlink(&ours, open.join("link")).unwrap();
         assert_eq!(refused(&open.join("link")), expected);
-        symlink("open/link", around.path().join("chain")).unwrap();
-        assert_eq!(refused(&around.path().join("chain")), expected);
+        symlink("open/link", parent.path().join("chain")).unwrap();
+        assert_eq!(refused(&parent.path().join("chain")), expected);
         assert_eq!(std::fs::read_dir(&ours).unwrap().count(), 0);
         // In a sticky directory only the owner of an entry can rename it.
         mode(&open, 0o1777);
@@ -172,10 +172,10 @@ mod tests {
             eprintln!("skipped: only root can give a directory to others");
             return;
         }
-        let around = tempfile::tempdir().unwrap();
-        let (foreign, link) = (around.path().join("theirs"), around.path().join("link"));
+        let parent = tempfile::tempdir().unwrap();
+        let (foreign, link) = (parent.path().join("theirs"), parent.path().join("link"));
         std::fs::create_dir(&foreign).unwrap();
-        symlink(around.path(), &link).unwrap();
+        symlink(parent.path(), &link).unwrap();
         for path in [&foreign, &link] {
             std::os::unix::fs::lchown(path, Some(65_534), None).unwrap();
             let error = replace(&path.join("gpukill/guard.toml"), "one").unwrap_err();

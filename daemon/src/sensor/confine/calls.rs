@@ -187,25 +187,25 @@ fn refuse_x32_calls(program: BpfProgram) -> BpfProgram {
     };
     let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
     let number_at = 0;
-    let mut whole = vec![
+    let mut filter = vec![
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, number_at),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32_CALLS),
         step(libc::BPF_RET | libc::BPF_K, 0, refused),
     ];
-    whole.extend(program);
-    whole
+    filter.extend(program);
+    filter
 }
 
-fn first_argument_is(how: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
-    argument_is(0, how, value)
+fn first_argument_is(operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    argument_is(0, operator, value)
 }
 
-fn second_argument_is(how: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
-    argument_is(1, how, value)
+fn second_argument_is(operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    argument_is(1, operator, value)
 }
 
 /// Compares the lower half of this argument.
-fn argument_is(at: u8, how: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
-    let condition = SeccompCondition::new(at, SeccompCmpArgLen::Dword, how, value)?;
+fn argument_is(at: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    let condition = SeccompCondition::new(at, SeccompCmpArgLen::Dword, operator, value)?;
     SeccompRule::new(vec![condition])
 }

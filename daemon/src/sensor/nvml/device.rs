@@ -96,8 +96,8 @@ impl SlowValues {
     }
 
     /// Forgets every other device.
-    pub(super) fn keep_only(&mut self, is_here: impl Fn(&DeviceId) -> bool) {
-        self.0.retain(|id, _| is_here(id));
+    pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
+        self.0.retain(|id, _| is_present(id));
     }
 }
 
@@ -121,8 +121,8 @@ fn read_fast_getters(nvml: &Nvml, device: &Device<'_>, vitals: &mut Vitals) {
     vitals.memory_utilization = of_rates(|rates| rates.memory);
     vitals.encoder = to_reading(device.encoder_utilization(), |it| percent(it.utilization));
     vitals.decoder = to_reading(device.decoder_utilization(), |it| percent(it.utilization));
-    vitals.temperature = to_reading(device.temperature(TemperatureSensor::Gpu), |it| {
-        celsius(it.cast_signed().into())
+    vitals.temperature = to_reading(device.temperature(TemperatureSensor::Gpu), |degrees| {
+        celsius(degrees.cast_signed().into())
     });
     vitals.power = to_reading(device.power_usage(), power);
     vitals.clock_sm = to_reading(device.clock_info(Clock::SM), clock);

@@ -125,9 +125,9 @@ impl EventCollector {
     }
 
     /// Forgets every other device.
-    pub(super) fn keep_only(&mut self, is_here: impl Fn(&DeviceId) -> bool) {
-        self.unreceived.retain(|id, _| is_here(id));
-        self.refused.retain(|id, _| is_here(id));
+    pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
+        self.unreceived.retain(|id, _| is_present(id));
+        self.refused.retain(|id, _| is_present(id));
     }
 
     /// Why events of this device are not received.
@@ -138,10 +138,11 @@ impl EventCollector {
     /// The faults of events that are not received.
     pub(super) fn faults(&self) -> Vec<FaultCause> {
         let all = self.unreceived_by_all.iter();
-        let unheard = |what| FaultCause::new(FaultCode::EventsNotReceived, what);
-        let all = all.map(|why| unheard(format!("XIDs and other events are not received: {why}")));
+        let not_received = |what| FaultCause::new(FaultCode::EventsNotReceived, what);
+        let all =
+            all.map(|why| not_received(format!("XIDs and other events are not received: {why}")));
         let some = self.unreceived.values();
-        let some = some.map(|why| unheard(format!("XIDs of a GPU are not received: {why}")));
+        let some = some.map(|why| not_received(format!("XIDs of a GPU are not received: {why}")));
         let cut = self.is_cut.then(|| {
             FaultCause::new(
                 FaultCode::EventsDropped,

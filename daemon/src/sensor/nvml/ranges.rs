@@ -94,11 +94,11 @@ pub(super) fn pcie_width(value: u32) -> Reading<u32> {
     link_number(value, 32)
 }
 
-fn link_number(value: u32, most: u32) -> Reading<u32> {
+fn link_number(value: u32, max: u32) -> Reading<u32> {
     if value == 0 {
         return Reading::Unsupported;
     }
-    in_range(value, 1..=most, "")
+    in_range(value, 1..=max, "")
 }
 
 /// nvml.h, `nvmlPstates_t`: 0, the fastest, to 15.

@@ -86,8 +86,8 @@ fn parse_records(listed: &ListBuffer) -> Option<Vec<ProcessRecord>> {
     let cleared = lengths().any(|length| listed.room.checked_mul(length) == Some(written));
     let unfinished = match *listed.lengths {
         [short, long] if listed.count > 1 => {
-            let most = (listed.count - 1).checked_mul(long);
-            most.and_then(|most| most.checked_add(short)) == Some(written)
+            let max_bytes = (listed.count - 1).checked_mul(long);
+            max_bytes.and_then(|max_bytes| max_bytes.checked_add(short)) == Some(written)
         }
         _ => false,
     };
@@ -105,11 +105,11 @@ fn parse_records(listed: &ListBuffer) -> Option<Vec<ProcessRecord>> {
 /// Whether this can be a record at all, and not the middle of one.
 fn is_plausible(record: &ProcessRecord) -> bool {
     // The kernel's greatest pid (PID_MAX_LIMIT), and more MIG instances than any GPU has.
-    const MOST_PIDS: u32 = 1 << 22;
-    const MOST_INSTANCES: u32 = 64;
+    const MAX_PIDS: u32 = 1 << 22;
+    const MAX_INSTANCES: u32 = 64;
     let instance = record.instance;
-    (1..=MOST_PIDS).contains(&record.pid)
-        && instance.is_none_or(|id| id.gpu < MOST_INSTANCES && id.compute < MOST_INSTANCES)
+    (1..=MAX_PIDS).contains(&record.pid)
+        && instance.is_none_or(|id| id.gpu < MAX_INSTANCES && id.compute < MAX_INSTANCES)
 }
 
 fn parse_record(bytes: &[u8]) -> Option<ProcessRecord> {

@@ -79,8 +79,8 @@ impl SampleWindows {
     }
 
     /// Forgets every other GPU.
-    pub(super) fn keep_only(&mut self, is_here: impl Fn(&DeviceId) -> bool) {
-        self.0.retain(|id, _| is_here(id));
+    pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
+        self.0.retain(|id, _| is_present(id));
     }
 }
 

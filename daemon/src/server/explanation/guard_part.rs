@@ -1,4 +1,5 @@
-//! What the guard knows of one process: the rules that it breaks, and the limits of its owner.
+//! The facts that the guard knows of one process: the rules that it breaks, and the limits of its
+//! owner.
 
 use super::ExplanationContext;
 use crate::server::visibility::{Visibility, is_process_of_simulated_end, is_process_of_violation};

@@ -396,8 +396,8 @@ fn listed_process_is_explained_on_every_device() {
         explained.may_end,
         EndPermission {
             people: vec!["user 1000".into(), "group 800".into(), "user 0".into()],
-            you: true,
-            never: None,
+            includes_caller: true,
+            never_reason: None,
         }
     );
     assert_eq!(
@@ -411,12 +411,12 @@ fn others_get_no_command_and_may_not_end() {
     let explained = explain_to(71, 1002, &[], None).unwrap();
     assert_eq!(explained.uses[1].1.command, Reading::Withheld);
     assert_eq!(explained.uses[1].1.executable, Reading::Withheld);
-    assert!(!explained.may_end.you);
+    assert!(!explained.may_end.includes_caller);
     assert!(
         explain_to(71, 1002, &[OPERATORS], None)
             .unwrap()
             .may_end
-            .you
+            .includes_caller
     );
     let holder = &explain_to(72, 1002, &[], None).unwrap().holds[0].1;
     assert_eq!(holder.command, Reading::Withheld);
@@ -441,19 +441,19 @@ fn open_device_is_explained_by_findings() {
         .map(|(at, found)| (*at, found.cause));
     assert_eq!(causes.collect::<Vec<_>>(), [(1, Cause::Orphans)]);
     assert_eq!(explained.frees, Reading::Unsupported);
-    assert_eq!(explained.may_end.never, None);
+    assert_eq!(explained.may_end.never_reason, None);
 }
 
 #[test]
 fn protected_process_says_why() {
     let monitor = explain_to(PROTECTED, 0, &[], None).unwrap();
     assert_eq!(
-        monitor.may_end.never.as_deref(),
+        monitor.may_end.never_reason.as_deref(),
         Some("it watches the devices")
     );
     let elsewhere = explain_to(71, 0, &[], Some("pids would name others")).unwrap();
     assert_eq!(
-        elsewhere.may_end.never.as_deref(),
+        elsewhere.may_end.never_reason.as_deref(),
         Some("pids would name others")
     );
 }

@@ -82,9 +82,9 @@ impl Session {
         if let Some(uid) = number {
             return Ok([uid].into());
         }
-        let everybody = self.shared.store.acting_uids().await?;
+        let uids = self.shared.store.acting_uids().await?;
         let users = &self.shared.authority.users;
-        self.wait_for_names(&everybody).await;
+        self.wait_for_names(&uids).await;
         let by_name = |uid: &u32| {
             names_user(
                 typed,
@@ -92,8 +92,8 @@ impl Session {
                 users.name(*uid).last_known().map(String::as_str),
             )
         };
-        let found: BTreeSet<u32> = everybody.iter().copied().filter(by_name).into_set();
-        if found.is_empty() && everybody.iter().any(|uid| users.is_name_pending(*uid)) {
+        let found: BTreeSet<u32> = uids.iter().copied().filter(by_name).into_set();
+        if found.is_empty() && uids.iter().any(|uid| users.is_name_pending(*uid)) {
             let why = "the name service does not answer: use the number of the user";
             return Err(Refusal::Unavailable(why.into()));
         }

@@ -32,7 +32,7 @@ impl Session {
         before: Timestamp,
         is_dry_run: bool,
     ) -> Result<PruneReport, Refusal> {
-        let act = Action {
+        let action = Action {
             kind: ActionKind::Prune,
             uid: self.caller.uid,
             request: format!("--before {}", before.to_rfc3339()),
@@ -44,7 +44,7 @@ impl Session {
             let by = self.caller.limit_group;
             self.shared
                 .store
-                .record_refusal(act, by, refusal.to_string());
+                .record_refusal(action, by, refusal.to_string());
             return Err(refusal);
         }
         check_is_past(before, self.shared.clock.now())?;
@@ -52,7 +52,7 @@ impl Session {
         if is_dry_run {
             return Ok(report);
         }
-        self.shared.store.prune(act, before, report).await
+        self.shared.store.prune(action, before, report).await
     }
 
     /// Makes a backup, which replaces the previous one of this connection.

@@ -186,7 +186,7 @@ impl Session {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (in_force, status) = (guard.in_force(), guard.status());
         self.visibility(&roles)
-            .brief(&in_force.rules.compiled, &status, snapshot)
+            .guard_summary(&in_force.rules.compiled, &status, snapshot)
     }
 
     /// Returns a part of the rules: as written for callers who may edit them, as in force for all
@@ -261,7 +261,7 @@ impl Session {
         refusal: &Refusal,
     ) {
         let edit = edit.map_or_else(|| "replace all".to_owned(), E::to_string);
-        let act = Action {
+        let action = Action {
             kind: ActionKind::EditRules,
             uid: self.caller.uid,
             request: format!("{}{edit}", of.record_prefix()),
@@ -270,7 +270,7 @@ impl Session {
         let by = self.caller.limit_group;
         self.shared
             .store
-            .record_refusal(act, by, refusal.to_string());
+            .record_refusal(action, by, refusal.to_string());
     }
 
     pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {

@@ -143,8 +143,11 @@ impl Session {
     /// The holders of this device, or of all devices, after a scan of all processes.
     async fn list_holders(&self, device: Option<&DeviceId>) -> Result<HoldersAnswer, Refusal> {
         let published = self.published_after_scan(ScanFreshness::Recent).await?;
-        let is_meant = |id: &DeviceId| device.is_none_or(|device| device == id);
-        let held = published.holders.iter().filter(|held| is_meant(&held.id));
+        let is_requested = |id: &DeviceId| device.is_none_or(|device| device == id);
+        let held = published
+            .holders
+            .iter()
+            .filter(|held| is_requested(&held.id));
         let mut devices = published.snapshot.devices.iter();
         if let Some(device) = device
             && held.clone().next().is_none()

@@ -128,9 +128,9 @@ fn validate(request: KillRequest) -> Result<KillRequest, Refusal> {
     }
     let timeout_ms = request.signal_timeout_ms;
     if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
-        let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
+        let max_secs = MAX_SIGNAL_TIMEOUT_MS / 1_000;
         return Err(Refusal::Invalid(format!(
-            "{timeout_ms} ms: the signal timeout must be 1 ms to {most} s"
+            "{timeout_ms} ms: the signal timeout must be 1 ms to {max_secs} s"
         )));
     }
     if request.signal == Some(KillSignal::Kill) && !request.force {

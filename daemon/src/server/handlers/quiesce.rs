@@ -20,9 +20,9 @@ impl Session {
         self.may_quiesce("release the driver")?;
         let length = Duration::from_secs(seconds);
         if length.is_zero() || length > MAX_QUIESCE {
-            let most = MAX_QUIESCE.as_secs();
+            let max_secs = MAX_QUIESCE.as_secs();
             return Err(Refusal::Invalid(format!(
-                "{seconds} seconds: the driver can be released for 1 to {most} seconds"
+                "{seconds} seconds: the driver can be released for 1 to {max_secs} seconds"
             )));
         }
         let shared = &self.shared;

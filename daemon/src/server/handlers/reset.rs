@@ -52,8 +52,8 @@ fn validate(request: ResetRequest) -> Result<ResetRequest, Refusal> {
     }
     let timeout_ms = request.signal_timeout_ms;
     if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
-        let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
-        let what = format!("{timeout_ms} ms: the signal timeout must be 1 ms to {most} s");
+        let max_secs = MAX_SIGNAL_TIMEOUT_MS / 1_000;
+        let what = format!("{timeout_ms} ms: the signal timeout must be 1 ms to {max_secs} s");
         return Err(Refusal::Invalid(what));
     }
     Ok(request)

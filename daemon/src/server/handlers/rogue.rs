@@ -39,8 +39,8 @@ impl Session {
                 caller: &caller,
                 roles: &roles,
             };
-            let here = processes_by_key(&snapshot);
-            let is_reported = |finding: &RogueFinding| is_visible(finding, &here, visibility);
+            let present = processes_by_key(&snapshot);
+            let is_reported = |finding: &RogueFinding| is_visible(finding, &present, visibility);
             let now = (&*snapshot, &*rogue.status());
             scan(
                 &store,
@@ -68,9 +68,10 @@ impl Session {
     fn all_suspected_processes(&self, snapshot: &Snapshot) -> Vec<(ProcessKey, VerdictSummary)> {
         let roles = self.shared.roles();
         let status = self.shared.rogue.status();
-        let here = processes_by_key(snapshot);
+        let present = processes_by_key(snapshot);
         let visible = status.findings.iter();
-        let visible = visible.filter(|finding| is_visible(finding, &here, self.visibility(&roles)));
+        let visible =
+            visible.filter(|finding| is_visible(finding, &present, self.visibility(&roles)));
         let marks = visible.filter_map(|finding| {
             let worst = VerdictSummary::worst(&finding.verdicts)?;
             Some((finding.process, worst))
@@ -167,10 +168,10 @@ fn processes_by_key(snapshot: &Snapshot) -> BTreeMap<ProcessKey, &GpuProcess> {
 /// Whether the caller may see a finding: only if the caller may see the process.
 fn is_visible(
     finding: &RogueFinding,
-    here: &BTreeMap<ProcessKey, &GpuProcess>,
+    present: &BTreeMap<ProcessKey, &GpuProcess>,
     visibility: Visibility<'_>,
 ) -> bool {
-    match here.get(&finding.process) {
+    match present.get(&finding.process) {
         Some(process) => visibility.sees_process(process),
         None => visibility.sees_user(finding.uid),
     }

@@ -46,9 +46,9 @@ enum PeerPid {
 /// after.
 fn inspect_pidfd(handle: &OwnedFd) -> PeerProcess {
     let before = pidfd_pid(handle);
-    let found = PeerProcess::from_pid(&before);
+    let process = PeerProcess::from_pid(&before);
     if pidfd_pid(handle) == before {
-        found
+        process
     } else {
         PeerProcess::from_pid(&PeerPid::Gone)
     }
@@ -68,8 +68,8 @@ fn pidfd_pid(handle: &OwnedFd) -> PeerPid {
 /// Inspects the process with this pid, which connected a moment ago.
 fn inspect_pid(pid: Option<i32>) -> PeerProcess {
     // If `/proc` belongs to another namespace than this daemon, its pids differ.
-    let ours = std::fs::read_link("/proc/self").ok();
-    let is_own = ours.as_deref() == Some(Path::new(&std::process::id().to_string()));
+    let own_pid = std::fs::read_link("/proc/self").ok();
+    let is_own = own_pid.as_deref() == Some(Path::new(&std::process::id().to_string()));
     PeerProcess::from_pid(&match pid.map(u32::try_from) {
         Some(Ok(1..)) if !is_own => PeerPid::OtherNamespace,
         Some(Ok(pid @ 1..)) => PeerPid::Visible(pid),

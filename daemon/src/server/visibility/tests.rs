@@ -179,7 +179,7 @@ fn plain_user_sees_only_their_own() {
             caller: &caller,
             roles: &roles,
         };
-        let brief = visibility.brief(
+        let brief = visibility.guard_summary(
             &CompiledRules::new(rules.clone()),
             &guard_status(violations()),
             &snapshot(Vec::new()),
@@ -300,7 +300,7 @@ fn whole_job_is_marked() {
         roles: &roles,
     };
     let pids = |open: &OpenViolation| {
-        let brief = visibility.brief(
+        let brief = visibility.guard_summary(
             &CompiledRules::new(RuleSet::default()),
             &guard_status(vec![open.clone()]),
             &snapshot,
@@ -334,7 +334,7 @@ fn marks_are_bounded() {
         caller: &caller,
         roles: &roles,
     };
-    let brief = visibility.brief(
+    let brief = visibility.guard_summary(
         &CompiledRules::new(RuleSet::default()),
         &guard_status(many),
         &snapshot(Vec::new()),
@@ -359,7 +359,7 @@ fn has_rules_counts_any_rule() {
     ];
     for (text, expected) in cases {
         let rules = gpukill_policy::guard::rules::parse::parse(text).unwrap();
-        let brief = visibility.brief(
+        let brief = visibility.guard_summary(
             &CompiledRules::new(rules.clone()),
             &GuardStatus::default(),
             &snapshot(Vec::new()),

@@ -12,12 +12,12 @@ pub(super) enum DecodedGauge {
     Unsupported,
     Failed,
     Known {
-        most: u64,
-        lacking: u128,
+        max: u64,
+        deficit: u128,
     },
     Partial {
-        most: u64,
-        lacking: u128,
+        max: u64,
+        deficit: u128,
         known_ms: u64,
         is_failed: bool,
     },
@@ -26,7 +26,7 @@ pub(super) enum DecodedGauge {
 impl DecodedGauge {
     /// Decodes the gauge of something that was present for `ms`.
     pub(super) fn to_gauge(self, ms: u64) -> Result<Gauge, BlobError> {
-        let (most, lacking, known_ms, is_failed) = match self {
+        let (max, deficit, known_ms, is_failed) = match self {
             Self::Unsupported => return Ok(Gauge::default()),
             Self::Failed => {
                 return Ok(Gauge {
@@ -34,19 +34,19 @@ impl DecodedGauge {
                     ..Gauge::default()
                 });
             }
-            Self::Known { most, lacking } => (most, lacking, ms, false),
+            Self::Known { max, deficit } => (max, deficit, ms, false),
             Self::Partial {
-                most,
-                lacking,
+                max,
+                deficit,
                 known_ms,
                 is_failed,
-            } => (most, lacking, known_ms, is_failed),
+            } => (max, deficit, known_ms, is_failed),
         };
-        let all = u128::from(most) * u128::from(known_ms);
+        let all = u128::from(max) * u128::from(known_ms);
         Ok(Gauge {
-            most: Some(most),
+            max: Some(max),
             known_ms,
-            total: all.checked_sub(lacking).ok_or(BlobError)?,
+            total: all.checked_sub(deficit).ok_or(BlobError)?,
             is_failed,
         })
     }
@@ -70,8 +70,8 @@ impl BlobCursor<'_> {
             let bits = u64::from(byte & 0x7f);
             number |= bits << shift;
             if byte & 0x80 == 0 {
-                let is_whole = (bits << shift) >> shift == bits;
-                return if is_whole { Ok(number) } else { Err(BlobError) };
+                let fits = (bits << shift) >> shift == bits;
+                return if fits { Ok(number) } else { Err(BlobError) };
             }
         }
         Err(BlobError)
@@ -84,8 +84,8 @@ impl BlobCursor<'_> {
             let bits = u128::from(byte & 0x7f);
             number |= bits << shift;
             if byte & 0x80 == 0 {
-                let is_whole = (bits << shift) >> shift == bits;
-                return if is_whole { Ok(number) } else { Err(BlobError) };
+                let fits = (bits << shift) >> shift == bits;
+                return if fits { Ok(number) } else { Err(BlobError) };
             }
         }
         Err(BlobError)
@@ -116,20 +116,23 @@ impl BlobCursor<'_> {
     /// Takes this many numbers of half a byte each, the first of two in the lower half.
     pub(super) fn take_half_bytes(
         &mut self,
-        many: usize,
+        count: usize,
     ) -> Result<impl Iterator<Item = u8>, BlobError> {
-        let (halves, rest) = self.0.split_at_checked(many.div_ceil(2)).ok_or(BlobError)?;
+        let (bytes, rest) = self
+            .0
+            .split_at_checked(count.div_ceil(2))
+            .ok_or(BlobError)?;
         self.0 = rest;
-        Ok(halves.iter().flat_map(|both| [both & 0xf, both >> 4]))
+        Ok(bytes.iter().flat_map(|both| [both & 0xf, both >> 4]))
     }
 
     /// Takes the number of devices or runs that follow.
     pub(super) fn take_length(&mut self) -> Result<u64, BlobError> {
-        let many = self.take_number()?;
-        if many > MAX_ITEMS {
+        let count = self.take_number()?;
+        if count > MAX_ITEMS {
             Err(BlobError)
         } else {
-            Ok(many)
+            Ok(count)
         }
     }
 
@@ -162,12 +165,12 @@ impl BlobCursor<'_> {
             0 => Ok(DecodedGauge::Unsupported),
             1 => Ok(DecodedGauge::Failed),
             2 => Ok(DecodedGauge::Known {
-                most: self.take_amount()?,
-                lacking: self.take_long_number()?,
+                max: self.take_amount()?,
+                deficit: self.take_long_number()?,
             }),
             3 => Ok(DecodedGauge::Partial {
-                most: self.take_amount()?,
-                lacking: self.take_long_number()?,
+                max: self.take_amount()?,
+                deficit: self.take_long_number()?,
                 known_ms: self.take_number()?,
                 is_failed: self.take_flag()?,
             }),

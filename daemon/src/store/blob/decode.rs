@@ -260,16 +260,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn gauge(ms: u64) -> impl Strategy<Value = Gauge> {
-        let most = prop_oneof![
+        let max = prop_oneof![
             any::<u32>().prop_map(u64::from),
             (0..1_u64 << 43).prop_map(|it| it << 20)
         ];
         let part = prop_oneof![Just(0), Just(ms), 0..=ms];
-        let known = (most, part, 0..=1_000_u64, any::<bool>());
-        let known = known.prop_map(|(most, known_ms, share, is_failed)| Gauge {
-            most: Some(most),
+        let known = (max, part, 0..=1_000_u64, any::<bool>());
+        let known = known.prop_map(|(max, known_ms, share, is_failed)| Gauge {
+            max: Some(max),
             known_ms,
-            total: u128::from(most) * u128::from(known_ms) * u128::from(share) / 1_000,
+            total: u128::from(max) * u128::from(known_ms) * u128::from(share) / 1_000,
             is_failed,
         });
         let unknown = any::<bool>().prop_map(|is_failed| Gauge {

@@ -21,8 +21,8 @@ pub(super) fn count_split(
         let reading = connection.unchecked_transaction()?;
         let old = TABLES.map(|table| count_rows(&reading, table, old_condition(table), before));
         let young = TABLES.map(|table| {
-            let is_young = format!("NOT ({})", old_condition(table));
-            count_rows(&reading, table, &is_young, before)
+            let condition = format!("NOT ({})", old_condition(table));
+            count_rows(&reading, table, &condition, before)
         });
         let (mut old, mut young) = (sum_results(old)?, sum_results(young)?);
         (old.runs, young.runs) = count_runs(&reading, before)?;

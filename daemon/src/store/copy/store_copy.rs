@@ -55,13 +55,15 @@ pub(in super::super) fn copy_directory(directory: &Path) -> PathBuf {
 
 /// Removes the directory of a daemon that ended while it made a copy.
 pub(in super::super) fn remove_unfinished_copy(directory: &Path) {
-    let workplace = copy_directory(directory);
-    match std::fs::remove_dir_all(&workplace) {
-        Ok(()) => tracing::info!(directory = %workplace.display(), "removed an unfinished copy"),
+    let directory_in_progress = copy_directory(directory);
+    match std::fs::remove_dir_all(&directory_in_progress) {
+        Ok(()) => {
+            tracing::info!(directory = %directory_in_progress.display(), "removed an unfinished copy")
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => {
             tracing::warn!(
-                directory = %workplace.display(), %error,
+                directory = %directory_in_progress.display(), %error,
                 "cannot remove an unfinished copy"
             );
         }

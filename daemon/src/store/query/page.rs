@@ -141,8 +141,8 @@ fn fill(
         rows.level.table()
     ))?;
     let (since, until) = (rows.level.earliest_start(filter.since), filter.until.0);
-    let mut found = statement.query(params![rows.first, rows.end, since, until])?;
-    while let Some(row) = found.next()? {
+    let mut rows_found = statement.query(params![rows.first, rows.end, since, until])?;
+    while let Some(row) = rows_found.next()? {
         deadline.check()?;
         let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
         let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
@@ -317,7 +317,7 @@ fn run_record(record: AuditRecord, run: &StoredRun, usage: &RunUsage) -> AuditRe
             held_ms: usage.held_ms,
             connections: usage
                 .connections
-                .reading(|it| it.most.and_then(|number| u32::try_from(number).ok())),
+                .reading(|it| it.max.and_then(|number| u32::try_from(number).ok())),
         },
         ..record
     }
@@ -338,7 +338,7 @@ fn device_record(record: AuditRecord, usage: &DeviceUsage) -> AuditRecord {
 }
 
 fn peak_reading<T>(gauge: &Gauge, value: impl Fn(u64) -> T) -> Reading<T> {
-    gauge.reading(|it| it.most.map(&value))
+    gauge.reading(|it| it.max.map(&value))
 }
 
 fn percent_reading(gauge: &Gauge) -> Reading<Percent> {

@@ -178,13 +178,13 @@ fn run_spans(
     connection: &Connection,
     scope: &QueryScope<'_>,
 ) -> Result<Vec<SampleSpan>, QueryError> {
-    let mut found = Vec::new();
+    let mut spans = Vec::new();
     for_each_named_run(connection, scope, |run| {
         let (first, last) = run.sample_range()?;
-        found.push(SampleSpan::new(first, last, Some(run.id()?)));
+        spans.push(SampleSpan::new(first, last, Some(run.id()?)));
         Ok(())
     })?;
-    Ok(found)
+    Ok(spans)
 }
 
 /// The samples of the hours that contain a selected device, and the samples that are in no hour.
@@ -216,10 +216,10 @@ fn device_spans(
 }
 
 /// Merges spans that overlap or touch; newest first.
-fn merge_spans(mut found: Vec<SampleSpan>) -> Vec<SampleSpan> {
-    found.sort_unstable_by_key(|it| (it.first, it.last));
+fn merge_spans(mut spans: Vec<SampleSpan>) -> Vec<SampleSpan> {
+    spans.sort_unstable_by_key(|it| (it.first, it.last));
     let mut joined: Vec<SampleSpan> = Vec::new();
-    for stretch in found {
+    for stretch in spans {
         match joined.last_mut() {
             Some(before) if stretch.first <= before.last.saturating_add(1) => {
                 before.last = before.last.max(stretch.last);

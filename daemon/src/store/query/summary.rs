@@ -100,8 +100,8 @@ fn for_each_row(
              WHERE id >= ?1 AND id < ?2 AND +at >= ?3 AND +at < ?4 ORDER BY id",
             rows.level.table()
         ))?;
-        let mut found = statement.query(params![rows.first, rows.end, since, until])?;
-        while let Some(row) = found.next()? {
+        let mut rows_found = statement.query(params![rows.first, rows.end, since, until])?;
+        while let Some(row) = rows_found.next()? {
             deadline.check()?;
             let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
             let blob = row.get_ref(2)?.as_blob().unwrap_or_default();

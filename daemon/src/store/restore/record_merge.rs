@@ -72,15 +72,15 @@ impl RecordEntry {
 pub(super) fn carry_over(now: &Connection, copy: &mut Connection) -> rusqlite::Result<u64> {
     // One transaction, so that all tables are read at one moment.
     let now = now.unchecked_transaction()?;
-    let whole = copy.transaction()?;
+    let transaction = copy.transaction()?;
     let mut entries = 0;
     for table in TABLES {
-        let lacking = missing_entries(&now, &whole, table)?;
+        let lacking = missing_entries(&now, &transaction, table)?;
         entries += lacking.len() as u64;
-        append_entries(&now, &whole, table, lacking)?;
-        continue_ids_after(&whole, table.name, last_issued_id(&now, table.name)?)?;
+        append_entries(&now, &transaction, table, lacking)?;
+        continue_ids_after(&transaction, table.name, last_issued_id(&now, table.name)?)?;
     }
-    whole.commit()?;
+    transaction.commit()?;
     Ok(entries)
 }
 
@@ -122,12 +122,12 @@ fn missing_entries(
     Ok(lacking)
 }
 
-/// The first row of the backup that matches this entry and is not in `but`; and whether it is open.
+/// The first row of the backup that matches this entry and is not in `excluded`; and whether it is open.
 fn find_match(
     copy: &Connection,
     table: &RecordTable,
     entry: &RecordEntry,
-    but: &BTreeSet<i64>,
+    excluded: &BTreeSet<i64>,
 ) -> rusqlite::Result<Option<(i64, bool)>> {
     let mut conditions: Vec<String> = Vec::new();
     for (position, column) in table.fixed_columns.iter().enumerate() {
@@ -156,7 +156,7 @@ fn find_match(
     let mut rows = statement.query(params_from_iter(values))?;
     while let Some(row) = rows.next()? {
         let id: i64 = row.get(0)?;
-        if !but.contains(&id) {
+        if !excluded.contains(&id) {
             return Ok(Some((id, row.get(1)?)));
         }
     }

@@ -56,22 +56,22 @@ pub(super) fn sum_rows(
     rows: &[EncodedRow],
     each: &mut dyn FnMut(&RunSum<'_>) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<Option<SummedRow>> {
-    let mut whole: Option<StoredUsage> = None;
+    let mut merged: Option<StoredUsage> = None;
     let mut open = Vec::new();
     for row in rows {
         let Ok((head, runs)) = open_row(row) else {
             continue;
         };
         open.push(RowCursor::new(head.until, runs, &row.cpu));
-        match &mut whole {
-            Some(whole) => whole.merge(&head),
-            None => whole = Some(head),
+        match &mut merged {
+            Some(merged) => merged.merge(&head),
+            None => merged = Some(head),
         }
     }
-    let Some(whole) = whole else {
+    let Some(merged) = merged else {
         return Ok(None);
     };
-    let mut packed = RunEncoder::new(whole.seen_ms);
+    let mut packed = RunEncoder::new(merged.seen_ms);
     while let Some(id) = open.iter().filter_map(RowCursor::next_id).min() {
         let (mut usage, mut active) = (RunUsage::default(), None);
         for row in open.iter_mut().filter(|row| row.next_id() == Some(id)) {
@@ -86,13 +86,13 @@ pub(super) fn sum_rows(
         each(&RunSum {
             id,
             usage: &usage,
-            until: whole.until,
+            until: merged.until,
             last_active: active,
         })?;
     }
     Ok(Some(SummedRow {
-        from: whole.from,
-        blob: packed.finish(&whole, &BTreeSet::new()),
+        from: merged.from,
+        blob: packed.finish(&merged, &BTreeSet::new()),
     }))
 }
 
@@ -108,7 +108,7 @@ pub(super) fn row_runs(row: &EncodedRow) -> Result<(Timestamp, Vec<(i64, bool)>)
 
 /// Whether a run used its device.
 fn is_active(usage: &RunUsage) -> bool {
-    usage.utilization.most.is_some_and(|most| most > 0)
+    usage.utilization.max.is_some_and(|max| max > 0)
 }
 
 /// Decodes a row except for its runs, which are returned encoded.
@@ -173,13 +173,13 @@ mod tests {
             held_ms: 1_000,
             idle_ms: 1_000,
             memory: Gauge {
-                most: Some(held),
+                max: Some(held),
                 known_ms: 1_000,
                 total: u128::from(held) * 1_000,
                 is_failed: false,
             },
             utilization: Gauge {
-                most: Some(busy),
+                max: Some(busy),
                 known_ms: 1_000,
                 total: u128::from(busy) * 1_000,
                 is_failed: false,

@@ -31,7 +31,7 @@ impl Writer {
         if Instant::now() >= intent.deadline {
             return;
         }
-        let answer = match self.begin_action(&intent.act, intent.at) {
+        let answer = match self.begin_action(&intent.action, intent.at) {
             Ok(id) => intent.answer.send(Ok(id)).map_err(|_| Some(id)),
             Err((why, id)) => {
                 // A caller that gave up already has another reason.
@@ -52,14 +52,14 @@ impl Writer {
     /// The reason why it is not recorded, and the id of a row that was written in vain.
     fn begin_action(
         &mut self,
-        act: &Action,
+        action: &Action,
         at: Timestamp,
     ) -> Result<ActionId, (String, Option<ActionId>)> {
         if !self.open_actions.has_room() {
             return Err(("too many actions are open".into(), None));
         }
         let result = self.with_audit(|writer, connection| {
-            writer.open_actions.begin(connection, act.clone(), at)
+            writer.open_actions.begin(connection, action.clone(), at)
         });
         let Some(id) = result else {
             return Err((self.audit_error(), None));
@@ -107,10 +107,10 @@ impl Writer {
             return;
         };
         let files = (&audit.connection, &samples.connection);
-        let recalled = self
+        let recovered = self
             .killed_runs
             .add_earlier_kills(files, &self.daemon_run, Instant::now());
-        if let Err(error) = recalled {
+        if let Err(error) = recovered {
             tracing::warn!(
                 %error,
                 "earlier kills cannot be read: the ends of their runs stay unknown"
@@ -130,15 +130,15 @@ impl Writer {
     }
 
     fn push_refusals(&mut self, refused: Vec<RefusalRow>) {
-        for it in refused {
+        for row in refused {
             event!(
                 ActionRefused,
-                action = it.kind.name(),
-                caller_uid = it.uid,
-                times = it.times,
-                request = it.request,
-                plan = it.plan.as_deref(),
-                why = it.why,
+                action = row.kind.name(),
+                caller_uid = row.uid,
+                times = row.times,
+                request = row.request,
+                plan = row.plan.as_deref(),
+                why = row.why,
             );
             if self.pending.len() >= MAX_PENDING_FOR_REFUSALS {
                 event!(
@@ -147,7 +147,7 @@ impl Writer {
                 );
                 continue;
             }
-            self.pending.push_back(PendingEntry::Refused(it));
+            self.pending.push_back(PendingEntry::Refused(row));
         }
         self.flush_events();
     }

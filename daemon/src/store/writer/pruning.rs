@@ -43,8 +43,8 @@ impl RequestedPrune {
     }
 
     /// The caller may have gone away.
-    fn finish(self, how: Result<(), String>) {
-        let _ = self.answer.send(how);
+    fn finish(self, result: Result<(), String>) {
+        let _ = self.answer.send(result);
     }
 }
 

@@ -204,8 +204,8 @@ impl Writer {
     fn reopen_audit(&mut self, error: &rusqlite::Error) {
         self.retry_at = Instant::now() + RETRY_INTERVAL;
         let unusable = sqlite_error(&self.directory, &AUDIT, error);
-        let mended = self.repair(&AUDIT, &unusable);
-        let opened = mended.and_then(|()| self.open_audit());
+        let repaired = self.repair(&AUDIT, &unusable);
+        let opened = repaired.and_then(|()| self.open_audit());
         (self.audit, self.audit_fault) = split_result(opened);
     }
 

@@ -58,7 +58,7 @@ fn act(request: &str) -> Action {
 fn intent(request: &str, timeout: Duration) -> (ActionIntent, Receiver<Result<ActionId, String>>) {
     let (answer, answered) = sync_channel(0);
     let intent = ActionIntent {
-        act: act(request),
+        action: act(request),
         at: SystemTime::now().into(),
         deadline: Instant::now() + timeout,
         answer,

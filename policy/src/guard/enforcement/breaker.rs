@@ -46,24 +46,24 @@ const MAX_REMEMBERED: usize = 16;
 const COUNTING_WINDOW: Duration = EnforcementSettings::BREAKER_WINDOW;
 
 impl EndTimes {
-    /// How many ends count, if `most` are allowed.
-    fn count(&self, most: usize) -> usize {
+    /// How many ends count, if `max_ended` are allowed.
+    fn count(&self, max_ended: usize) -> usize {
         let counts = self
             .0
             .values()
-            .map(|ends| ends.len().min(max_per_person(most)));
+            .map(|ends| ends.len().min(max_per_person(max_ended)));
         counts.sum()
     }
 
     /// Whether one more end of this person counts.
-    fn would_count(&self, person: &PersonKey, most: usize) -> bool {
-        self.0.get(person).map_or(0, Vec::len) < max_per_person(most)
+    fn would_count(&self, person: &PersonKey, max_ended: usize) -> bool {
+        self.0.get(person).map_or(0, Vec::len) < max_per_person(max_ended)
     }
 }
 
-/// How often one person counts, if `most` ends are allowed.
-fn max_per_person(most: usize) -> usize {
-    MAX_COUNTED.min(most)
+/// How often one person counts, if `max_ended` ends are allowed.
+fn max_per_person(max_ended: usize) -> usize {
+    MAX_COUNTED.min(max_ended)
 }
 
 impl CircuitBreaker {
@@ -79,16 +79,18 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether one more job of this person may be ended, if `most` are allowed.
-    pub(crate) fn allows(&self, counted: EndKind, person: &PersonKey, most: u32) -> bool {
-        let (ends, most) = (self.end_times(counted), most as usize);
-        let has_room = ends.count(most) < most;
-        self.tripped_at.is_none() && most > 0 && (has_room || !ends.would_count(person, most))
+    /// Whether one more job of this person may be ended, if `max_ended` are allowed.
+    pub(crate) fn allows(&self, counted: EndKind, person: &PersonKey, max_ended: u32) -> bool {
+        let (ends, max_ended) = (self.end_times(counted), max_ended as usize);
+        let has_room = ends.count(max_ended) < max_ended;
+        self.tripped_at.is_none()
+            && max_ended > 0
+            && (has_room || !ends.would_count(person, max_ended))
     }
 
     /// Whether a job may be signalled again. It counted when it was first signalled.
-    pub(crate) const fn allows_retry(&self, most: u32) -> bool {
-        self.tripped_at.is_none() && most > 0
+    pub(crate) const fn allows_retry(&self, max_ended: u32) -> bool {
+        self.tripped_at.is_none() && max_ended > 0
     }
 
     const fn end_times(&self, counted: EndKind) -> &EndTimes {
@@ -98,15 +100,15 @@ impl CircuitBreaker {
         }
     }
 
-    /// Stops, and returns how many ends counted, if `most` were allowed; `None` if it has
+    /// Stops, and returns how many ends counted, if `max_ended` were allowed; `None` if it has
     /// stopped already.
-    pub(crate) fn trip(&mut self, counted: EndKind, most: u32, now: Timestamp) -> Option<u32> {
+    pub(crate) fn trip(&mut self, counted: EndKind, max_ended: u32, now: Timestamp) -> Option<u32> {
         if self.tripped_at.is_some() {
             return None;
         }
         self.tripped_at = Some(now);
         self.is_trip_simulated = counted == EndKind::Simulated;
-        let count = self.end_times(counted).count(most as usize);
+        let count = self.end_times(counted).count(max_ended as usize);
         Some(u32::try_from(count).unwrap_or(u32::MAX))
     }
 

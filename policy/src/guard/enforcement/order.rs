@@ -153,7 +153,7 @@ impl GuardState {
             ended.progress = progress;
         }
         if outcome.ended == 0 {
-            let violations = self.clocks.get_mut(&record.rule);
+            let violations = self.violations.get_mut(&record.rule);
             if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
                 violation.clear_ended();
             }
@@ -183,7 +183,7 @@ impl GuardState {
         let more = milliseconds(compiled_rules.rules().enforcement.snooze);
         let mut records = Vec::new();
         let mut why = None;
-        let violations = self.clocks.iter_mut();
+        let violations = self.violations.iter_mut();
         let violations = violations.flat_map(|(rule, violations)| {
             violations
                 .of
@@ -263,14 +263,14 @@ impl GuardState {
     /// Since when rules on behaviour only warn, because they may not fit this host.
     #[must_use]
     pub const fn doubt(&self) -> Option<RulesDoubt> {
-        self.fit.doubt()
+        self.doubt_tracker.doubt()
     }
 
     /// Resets the circuit breaker and confirms the rules as they are now. Earlier ends no
     /// longer count.
     pub fn resume(&mut self) {
         self.breaker = CircuitBreaker::default();
-        self.fit.confirm();
+        self.doubt_tracker.confirm();
     }
 
     /// Adds a snooze that was granted elsewhere, for a test of rules or a replay.
@@ -293,7 +293,7 @@ impl GuardState {
         Self {
             ended,
             breaker: self.breaker,
-            fit: self.fit,
+            doubt_tracker: self.doubt_tracker,
             snoozes: self.snoozes,
             ..Self::default()
         }
@@ -304,7 +304,7 @@ impl GuardState {
     pub fn into_rebooted(self) -> Self {
         Self {
             breaker: self.breaker,
-            fit: self.fit,
+            doubt_tracker: self.doubt_tracker,
             ..Self::default()
         }
     }

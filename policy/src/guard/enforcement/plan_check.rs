@@ -137,7 +137,7 @@ pub fn job_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> Optio
     if let Some((pid, _)) = evaluated.processes.iter().find(|it| !planned.contains(it)) {
         return Some(PlanVeto::whole_plan(*pid, "is not part of the plan"));
     }
-    let mut objections: Vec<PlanVeto> = plan
+    let mut vetoes: Vec<PlanVeto> = plan
         .targets
         .iter()
         .filter_map(
@@ -148,17 +148,14 @@ pub fn job_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> Optio
         )
         .collect();
     // A veto against the whole plan outranks others.
-    objections.sort_indirect_by_key(|it| matches!(it, PlanVeto::RestOfJob(_)));
-    objections
-        .into_iter()
-        .next()
-        .or_else(|| veto_empty_plan(plan))
+    vetoes.sort_indirect_by_key(|it| matches!(it, PlanVeto::RestOfJob(_)));
+    vetoes.into_iter().next().or_else(|| veto_empty_plan(plan))
 }
 
 /// Why a plan for the evaluated processes alone is not carried out; `None` if it is.
 #[must_use]
 pub fn process_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> Option<PlanVeto> {
-    let objections = plan.targets.iter().find_map(|target| {
+    let vetoes = plan.targets.iter().find_map(|target| {
         let pid = target.key.pid;
         if !evaluated.processes.contains(&pid_start(target)) {
             return Some(PlanVeto::whole_plan(pid, "was not evaluated"));
@@ -166,8 +163,8 @@ pub fn process_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> O
         if let Some(why) = action_reason(target) {
             return Some(PlanVeto::whole_plan(pid, why));
         }
-        if let Some(objection) = veto_other_person(target, evaluated) {
-            return Some(objection);
+        if let Some(veto) = veto_other_person(target, evaluated) {
+            return Some(veto);
         }
         let moved = target
             .job
@@ -185,7 +182,7 @@ pub fn process_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> O
         };
         (!is_movable).then(|| PlanVeto::whole_plan(pid, MOVED_TO_OTHER_JOB))
     });
-    objections.or_else(|| veto_empty_plan(plan))
+    vetoes.or_else(|| veto_empty_plan(plan))
 }
 
 fn veto_empty_plan(plan: &KillPlan) -> Option<PlanVeto> {
@@ -202,8 +199,8 @@ fn veto_evaluated_process(
     evaluated: EnforcementTarget<'_>,
 ) -> Option<PlanVeto> {
     let pid = target.key.pid;
-    if let Some(objection) = veto_other_person(target, evaluated) {
-        return Some(objection);
+    if let Some(veto) = veto_other_person(target, evaluated) {
+        return Some(veto);
     }
     match &target.action {
         PlannedAction::End(_) | PlannedAction::Zombie(_) => {}

@@ -7,7 +7,7 @@
 //! another person, and a job that was claimed before exempt jobs that hold the whole
 //! excess. While an ended job is still going, no other is selected.
 //!
-//! What processes hold that survived their signals counts as freed: other jobs are ended
+//! Memory of processes that survived their signals counts as freed: other jobs are ended
 //! only for the remaining excess, and the survivors are signalled again if there are no
 //! others.
 
@@ -143,13 +143,13 @@ impl EndedJobs {
         let mut before = self.jobs.remove(job.key.as_ref());
         let survivors = before.as_mut().map(|it| std::mem::take(&mut it.survivors));
         let before = before.filter(|it| it.user == chosen.part);
-        let in_vain = before.as_ref().filter(|it| !it.progress.had_signals());
+        let without_signals = before.as_ref().filter(|it| !it.progress.had_signals());
         let ended = EndedJob {
             at: self.at,
             rule,
             rule_set: context.compiled_rules.digest(),
             progress: EndProgress::Chosen,
-            tries: in_vain.map_or(0, EndedJob::tries_after),
+            tries: without_signals.map_or(0, EndedJob::tries_after),
             person: Some(PersonKey::from(&chosen.victim.job.owner)),
             user: chosen.part,
             processes: chosen
@@ -223,7 +223,7 @@ pub(crate) fn select_victim(
     let mut jobs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut exempt = Vec::new();
     // An unknown amount may be enough.
-    let frees_at_most = |runs: &[usize]| match is_freed_amount_known(context, runs, held.excess) {
+    let max_freed = |runs: &[usize]| match is_freed_amount_known(context, runs, held.excess) {
         true => freed_amount(context, runs, held.excess),
         false => u64::MAX,
     };
@@ -238,7 +238,7 @@ pub(crate) fn select_victim(
                     person: None,
                     priority: 0,
                     claimed: claim_order(context, None, &[run], held.excess),
-                    holds: frees_at_most(&[run]),
+                    holds: max_freed(&[run]),
                 });
             }
         }
@@ -269,7 +269,7 @@ pub(crate) fn select_victim(
         });
         if !survivors.is_empty() {
             exempt.push(ExemptReason::SurvivedSignals(*position));
-            add(&mut survive, frees_at_most(&survivors));
+            add(&mut survive, max_freed(&survivors));
         }
         let is_due = |run: &usize| {
             was_ended.is_some_and(|it| it.is_retry_due(&pid_start(context, *run), ended.at))
@@ -283,11 +283,12 @@ pub(crate) fn select_victim(
             person: Some(job.person),
             priority: job_priority(context, job),
             claimed: claim_order(context, state, runs, held.excess),
-            holds: frees_at_most(runs),
+            holds: max_freed(runs),
         };
         let why = exemption(context, job).or_else(|| milder_policy_exemption(context, job, mode));
-        let unread = (!is_owner_warned(context, job, due)).then_some("its owner cannot be warned");
-        if let Some(why) = why.or(unread) {
+        let unwarned =
+            (!is_owner_warned(context, job, due)).then_some("its owner cannot be warned");
+        if let Some(why) = why.or(unwarned) {
             exempt.push(ExemptReason::Exempt(*position, why));
             kept.push(keeps(&others));
             continue;
@@ -306,7 +307,7 @@ pub(crate) fn select_victim(
         for (part, runs) in runs_by_user(context, job, &others) {
             let part_of_job = (JobKey::clone(&job.key), part);
             if simulated.contains_key(&part_of_job) {
-                add(&mut would_be_free, frees_at_most(&runs));
+                add(&mut would_be_free, max_freed(&runs));
                 continue;
             }
             match candidate(part, &runs, false) {

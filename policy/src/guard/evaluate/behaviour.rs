@@ -143,10 +143,10 @@ fn add_person_limits(
             Some(ResolvedLimit::Known { policy, limit }) => Some((*policy, *limit, None)),
             Some(ResolvedLimit::Unknown {
                 policy,
-                others,
+                other_policies,
                 why,
             }) => {
-                for policy in [*policy].iter().chain(others) {
+                for policy in [*policy].iter().chain(other_policies) {
                     findings.add_unknown(
                         *policy,
                         *kind,
@@ -193,15 +193,15 @@ fn add_person_limits(
             let beside = resolved.additional.iter().find(|it| it.policy == policy);
             let of_time = beside.map(|it| Bytes(it.idle_min_memory)).or(of_time);
             let in_doubt = doubt.and(resolved.doubtful_idle_min_memory);
-            let least = in_doubt.or(of_time.map(|it| it.0));
-            let least = least.unwrap_or(resolved.idle_min_memory);
+            let min_memory = in_doubt.or(of_time.map(|it| it.0));
+            let min_memory = min_memory.unwrap_or(resolved.idle_min_memory);
             let Some(job) = run.job else {
                 add_unowned(context, position, policy, *kind, findings);
                 continue;
             };
-            let check = checks.entry((policy, *kind, limit, least, doubt));
+            let check = checks.entry((policy, *kind, limit, min_memory, doubt));
             let check = check.or_insert_with(|| {
-                let behaviour = behaviour(Duration::from_millis(limit), Bytes(least));
+                let behaviour = behaviour(Duration::from_millis(limit), Bytes(min_memory));
                 BehaviourCheckBuilder::new(policy, behaviour, doubt)
             });
             check.runs.push((job, position));

@@ -7,7 +7,7 @@ use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a job holds of a device at the end of a sample.
+/// The share of a device that a job holds at the end of a sample.
 struct DeviceHolding {
     bytes: u64,
     processes: BTreeSet<(u32, u64)>,

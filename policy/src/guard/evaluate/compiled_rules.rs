@@ -267,8 +267,8 @@ impl CompiledRules {
             if let Some(grace_ms) = grace.map(milliseconds).filter(|ms| *ms > milder.grace_ms) {
                 milder.to_mut().grace_ms = grace_ms;
             }
-            if let Some(most) = max_snoozes.filter(|most| *most > milder.max_snoozes) {
-                milder.to_mut().max_snoozes = most;
+            if let Some(max) = max_snoozes.filter(|max| *max > milder.max_snoozes) {
+                milder.to_mut().max_snoozes = max;
             }
         }
         milder
@@ -305,10 +305,10 @@ impl CompiledRules {
         let of = |at: usize| self.rules.users[at].priority;
         let groups = profile.groups.iter().chain(&profile.doubtful);
         let is_claimed = |at: &&usize| profile.claimed.contains(at);
-        let (claimed, vouched): (Vec<&usize>, Vec<&usize>) = groups.partition(is_claimed);
+        let (claimed, verified): (Vec<&usize>, Vec<&usize>) = groups.partition(is_claimed);
         let of_group = |at: &usize| self.rules.groups[*at].priority;
-        let vouched = vouched.into_iter().filter_map(of_group).max();
-        let priority = vouched.unwrap_or(DEFAULT_PRIORITY);
+        let verified = verified.into_iter().filter_map(of_group).max();
+        let priority = verified.unwrap_or(DEFAULT_PRIORITY);
         let claimed = claimed.into_iter().filter(|at| profile.groups.contains(at));
         let labelled = profile.labelled_user.and_then(of);
         let claimed = claimed.filter_map(of_group).chain(labelled).min();

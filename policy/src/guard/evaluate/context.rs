@@ -105,7 +105,7 @@ impl EvaluatedJob {
     pub(crate) fn restore(&mut self, known: &JobState) {
         let is_renamed = known.shown != self.first.job.1;
         self.renamed = is_renamed.then(|| known.shown.clone());
-        self.streaks = Some((known.still, known.alone));
+        self.streaks = Some((known.idle_streak, known.unconnected_streak));
     }
 
     /// How `list` shows it.
@@ -120,12 +120,12 @@ impl EvaluationContext<'_> {
         let facts = &self.runs[run].sample.facts;
         // The creator of a user namespace is responsible for its processes, whatever they
         // run as.
-        let is_ones_own = facts.in_host_user_namespace == Some(false)
+        let has_own_namespace = facts.in_host_user_namespace == Some(false)
             && facts
                 .owner
                 .as_ref()
                 .is_some_and(|owner| owner.uid.is_some());
-        let is_shareable = facts.is_contained == Some(true) && !is_ones_own;
+        let is_shareable = facts.is_contained == Some(true) && !has_own_namespace;
         is_shareable.then(|| facts.user.as_ref().map(|(_, uid)| *uid))
     }
 
@@ -159,6 +159,63 @@ pub(crate) struct UsageCell {
     pub(crate) device: Option<usize>,
     pub(crate) runs: Vec<usize>,
 }
+
+/// A process of a sample, and the policies that apply to it.
+type SampledRun<'a> = (&'a Arc<RunKey>, &'a RunSample, Arc<PolicyMatch>);
+
+/// Builds the context of a sample, and updates what the state knows of its jobs.
+pub(crate) fn build_context<'a>(
+    compiled_rules: &'a CompiledRules,
+    state: &mut GuardState,
+    sample: &'a GuardSample,
+) -> EvaluationContext<'a> {
+    let policy_devices = state.policy_devices(compiled_rules, sample);
+    let runs: Vec<SampledRun<'_>> = sample
+        .runs
+        .iter()
+        .map(|(key, run_sample)| {
+            let selected = state.policy_match(compiled_rules, key, &run_sample.facts);
+            (key, run_sample, selected)
+        })
+        .collect();
+    state.prune_cache();
+    update_ended_jobs(state, &runs);
+    let mut owners_by_job: BTreeMap<&str, JobOwners<'_>> = BTreeMap::new();
+    for (_, run_sample, selected) in &runs {
+        let job_owners = owners_by_job.entry(&selected.job.0).or_default();
+        job_owners.add(&run_sample.facts, selected.is_protected);
+    }
+    let positions: BTreeMap<&DeviceId, usize> = sample.devices.keys().zip(0..).into_map();
+    let mut context = EvaluationContext {
+        compiled_rules,
+        sample,
+        policy_devices,
+        runs: Vec::with_capacity(runs.len()),
+        people: Vec::new(),
+        jobs: Vec::new(),
+        devices: sample.devices.iter().collect(),
+        profiles: Vec::new(),
+        cells: Vec::new(),
+        index: ContextIndex::default(),
+    };
+    let mut index = InsertionIndex::default();
+    for candidate in &runs {
+        let (key, _, selected) = candidate;
+        if selected.is_protected {
+            continue;
+        }
+        let device = positions.get(&key.device).copied();
+        let exemption = owners_by_job
+            .get(selected.job.0.as_str())
+            .and_then(JobOwners::exemption);
+        context.add(&mut index, candidate, device, exemption);
+    }
+    context.index.people = index.people;
+    context.index.jobs = index.jobs.into_values().collect();
+    context
+}
+
+const OTHER_OWNER: &str = "one of its processes belongs to another person";
 
 /// The owners of all processes with one job id, including protected processes and those of
 /// other people.
@@ -198,85 +255,29 @@ impl<'a> JobOwners<'a> {
 
     /// Why the job is exempt from being ended.
     fn exemption(&self) -> Option<&'static str> {
-        let together = self.other_owner.as_ref();
-        let is_anothers = together.is_some_and(|together| {
+        let other_owner = self.other_owner.as_ref();
+        let has_other_owner = other_owner.is_some_and(|other_owner| {
             self.by_container_user
                 .values()
-                .any(|owner| owner != together)
+                .any(|owner| owner != other_owner)
         });
-        self.exemption.max(is_anothers.then_some(OTHER_OWNER))
+        self.exemption.max(has_other_owner.then_some(OTHER_OWNER))
     }
-}
-
-const OTHER_OWNER: &str = "one of its processes belongs to another person";
-
-/// A process of a sample, and the policies that apply to it.
-type SampledRun<'a> = (&'a Arc<RunKey>, &'a RunSample, Arc<PolicyMatch>);
-
-pub(crate) fn build_context<'a>(
-    compiled_rules: &'a CompiledRules,
-    state: &mut GuardState,
-    sample: &'a GuardSample,
-) -> EvaluationContext<'a> {
-    let policy_devices = state.policy_devices(compiled_rules, sample);
-    let everybody: Vec<SampledRun<'_>> = sample
-        .runs
-        .iter()
-        .map(|(key, run_sample)| {
-            let selected = state.policy_match(compiled_rules, key, &run_sample.facts);
-            (key, run_sample, selected)
-        })
-        .collect();
-    state.prune_cache();
-    update_ended_jobs(state, &everybody);
-    let mut companies: BTreeMap<&str, JobOwners<'_>> = BTreeMap::new();
-    for (_, run_sample, selected) in &everybody {
-        let company = companies.entry(&selected.job.0).or_default();
-        company.add(&run_sample.facts, selected.is_protected);
-    }
-    let positions: BTreeMap<&DeviceId, usize> = sample.devices.keys().zip(0..).into_map();
-    let mut context = EvaluationContext {
-        compiled_rules,
-        sample,
-        policy_devices,
-        runs: Vec::with_capacity(everybody.len()),
-        people: Vec::new(),
-        jobs: Vec::new(),
-        devices: sample.devices.iter().collect(),
-        profiles: Vec::new(),
-        cells: Vec::new(),
-        index: ContextIndex::default(),
-    };
-    let mut index = InsertionIndex::default();
-    for candidate in &everybody {
-        let (key, _, selected) = candidate;
-        if selected.is_protected {
-            continue;
-        }
-        let device = positions.get(&key.device).copied();
-        let spare = companies
-            .get(selected.job.0.as_str())
-            .and_then(JobOwners::exemption);
-        context.add(&mut index, candidate, device, spare);
-    }
-    context.index.people = index.people;
-    context.index.jobs = index.jobs.into_values().collect();
-    context
 }
 
 /// Updates which of the ended jobs are still present.
-fn update_ended_jobs(state: &mut GuardState, everybody: &[SampledRun<'_>]) {
+fn update_ended_jobs(state: &mut GuardState, runs: &[SampledRun<'_>]) {
     if state.ended.is_empty() {
         return;
     }
     let process = |key: &RunKey| (key.pid, key.start_ticks);
-    let present: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).into_set();
-    let jobs = everybody.iter().filter_map(|(key, run_sample, selected)| {
+    let present: BTreeSet<_> = runs.iter().map(|(key, ..)| process(key)).into_set();
+    let jobs = runs.iter().filter_map(|(key, run_sample, selected)| {
         let job = selected.job_key.as_ref()?;
         let user = run_sample.facts.user.as_ref().map(|(_, uid)| *uid);
         Some((process(key), job.as_ref(), user))
     });
-    let reporting = (&state.sight, state.until.unwrap_or_default());
+    let reporting = (&state.device_reporting, state.until.unwrap_or_default());
     ended_jobs::update_ended(&mut state.ended, reporting, &present, jobs);
 }
 
@@ -295,7 +296,7 @@ impl<'a> EvaluationContext<'a> {
         index: &mut InsertionIndex<'e, 'a>,
         (key, run_sample, selected): &'e SampledRun<'a>,
         device: Option<usize>,
-        spare: Option<&'static str>,
+        exemption: Option<&'static str>,
     ) {
         let position = self.runs.len();
         let profile = *index.profiles.entry(&selected.profile).or_insert_with(|| {
@@ -322,7 +323,7 @@ impl<'a> EvaluationContext<'a> {
                     key: Arc::clone(job),
                     person,
                     runs: Vec::new(),
-                    exemption: spare,
+                    exemption,
                     first: Arc::clone(selected),
                     renamed: None,
                     streaks: None,
@@ -342,7 +343,7 @@ impl<'a> EvaluationContext<'a> {
             });
             // If the processes of a job now have several job ids, the exemption of each
             // counts.
-            self.jobs[job].exemption = self.jobs[job].exemption.max(spare);
+            self.jobs[job].exemption = self.jobs[job].exemption.max(exemption);
             self.jobs[job].runs.push(position);
             self.cells[cell].runs.push(position);
             (person, job)

@@ -54,13 +54,13 @@ pub(crate) struct ViolationDetails {
     pub(crate) runs: Vec<usize>,
     /// How many of these runs have an unknown amount that would add to the measured value.
     pub(crate) unknown: u32,
-    /// What must be freed.
+    /// The amount to free.
     pub(crate) excess: Excess,
     /// The suspected threat, for a rogue verdict.
     pub(crate) threat: Option<Threat>,
 }
 
-/// What must be freed so that a condition no longer holds.
+/// The amount to free so that a condition no longer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Excess {
     Bytes(u64),
@@ -70,7 +70,7 @@ pub(crate) enum Excess {
 }
 
 impl Excess {
-    /// What is left after freeing this amount; `None` if that is enough.
+    /// The amount left after freeing this amount; `None` if that is enough.
     pub(crate) fn reduced_by(self, freed: u64) -> Option<Self> {
         let left = |much: u64| much.saturating_sub(freed);
         match self {
@@ -241,7 +241,7 @@ fn observed_run(context: &EvaluationContext<'_>, run: usize) -> ObservedRun {
             .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
         clients: usage
             .connections
-            .most
+            .max
             .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
     }
 }

@@ -49,8 +49,8 @@ pub(crate) fn evaluate(
                 }
                 Some(true) => {
                     let grown = growth(window, start, length, terms.by);
-                    let this = grown.map(|grown| (grown, *position));
-                    worst = worst.max(this);
+                    let candidate = grown.map(|grown| (grown, *position));
+                    worst = worst.max(candidate);
                 }
             }
         }
@@ -101,11 +101,11 @@ fn growth(window: &Window<Memory>, start: Timestamp, length: u64, by: Bytes) -> 
     let mean = |(total, known): (u64, u64)| total.checked_div(known).map(|kib| kib << 10);
     let [first, second, third, last] = quarters.map(mean);
     let means = [first?, second?, third?, last?];
-    let least = by.0 / MIN_STEP_DIVISOR;
+    let min_step = by.0 / MIN_STEP_DIVISOR;
     let steps = means.windows(2);
     let grows = steps
         .map(|two| two[1].checked_sub(two[0]))
-        .all(|step| step.is_some_and(|step| step > 0 && step >= least));
+        .all(|step| step.is_some_and(|step| step > 0 && step >= min_step));
     // The middles of the first and the last quarter are three quarters of the window apart.
     let grown = (means[3].saturating_sub(means[0]) / 3).saturating_mul(4);
     (grows && grown >= by.0).then_some(grown)

@@ -31,22 +31,22 @@ pub(crate) fn update_jobs(state: &mut GuardState, context: &mut EvaluationContex
                 .max(context.sample.from);
             JobState {
                 shown: job.shown().to_owned(),
-                still: Streak::starting_at(start),
-                alone: Streak::starting_at(start),
+                idle_streak: Streak::starting_at(start),
+                unconnected_streak: Streak::starting_at(start),
                 claims: BTreeMap::new(),
             }
         });
         if is_seen {
             let is_busy = is_busy(context, job);
             let missing = unknown_ms(context, job);
-            update_streak(&mut known.still, is_busy, missing, until);
+            update_streak(&mut known.idle_streak, is_busy, missing, until);
             let is_called = match (is_busy, is_connected(context, job)) {
                 (Some(true), _) | (_, Some(true)) => Some(true),
                 (Some(false), Some(false)) => Some(false),
                 (None, _) | (_, None) => None,
             };
             let missing = missing.max(unknown_clients_ms(context, job));
-            update_streak(&mut known.alone, is_called, missing, until);
+            update_streak(&mut known.unconnected_streak, is_called, missing, until);
             claims::update_claims(known, context, job);
         }
         context.jobs[position].restore(known);
@@ -105,7 +105,7 @@ pub(crate) fn is_busy(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> Op
     let mut answer = Some(false);
     for run in &job.runs {
         let usage = &context.runs[*run].sample.usage;
-        if usage.utilization.most.is_some_and(|most| most >= below) {
+        if usage.utilization.max.is_some_and(|max| max >= below) {
             return Some(true);
         }
         if !is_known(&usage.utilization, usage.held_ms) {
@@ -121,7 +121,7 @@ fn is_connected(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> Option<b
     let mut answer = Some(false);
     for run in &job.runs {
         let connections = &context.runs[*run].sample.usage.connections;
-        if connections.most.is_some_and(|most| most > 0) {
+        if connections.max.is_some_and(|max| max > 0) {
             return Some(true);
         }
         if connections.is_failed {
@@ -159,7 +159,7 @@ pub(crate) fn evaluate(
         let through = match terms.cpu_below {
             Some(below) => {
                 let cpu = update_cpu_streak(state, context, job, below);
-                through.both(cpu.status(limit, until, present_since(context, job)))
+                through.combine(cpu.status(limit, until, present_since(context, job)))
             }
             None => through,
         };
@@ -225,9 +225,13 @@ fn update_cpu_streak(
 pub(super) const SERVICE_UNKNOWN: &str = "whether it is a service is not known";
 
 /// Whether one of these processes holds at least this much memory.
-fn holds_memory(context: &EvaluationContext<'_>, runs: &[usize], least: Bytes) -> Option<bool> {
+fn holds_memory(
+    context: &EvaluationContext<'_>,
+    runs: &[usize],
+    min_memory: Bytes,
+) -> Option<bool> {
     let amounts = || runs.iter().map(|run| context.runs[*run].memory);
-    if amounts().any(|amount| amount.value >= least.0) {
+    if amounts().any(|amount| amount.value >= min_memory.0) {
         return Some(true);
     }
     amounts().all(|amount| amount.is_known).then_some(false)

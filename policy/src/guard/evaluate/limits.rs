@@ -107,15 +107,16 @@ fn evaluate_processes(
 
 /// Evaluates the memory limits for single processes, for each device the lowest first.
 fn evaluate_process_memory(context: &EvaluationContext<'_>, findings: &mut Findings) {
-    let mut most: Vec<Vec<(u64, super::PolicyIndex)>> = vec![Vec::new(); context.devices.len()];
+    let mut max_by_device: Vec<Vec<(u64, super::PolicyIndex)>> =
+        vec![Vec::new(); context.devices.len()];
     for (at, gpu) in context.compiled_rules.rules().gpus.iter().enumerate() {
         let Some(limit) = gpu.max_memory else {
             continue;
         };
-        for (device, most) in most.iter_mut().enumerate() {
+        for (device, max_by_device) in max_by_device.iter_mut().enumerate() {
             let policy = super::PolicyIndex::Gpu(at);
             match context.policy_devices.gpus[at].contains(Some(device)) {
-                Ok(true) => most.push((limit.0, policy)),
+                Ok(true) => max_by_device.push((limit.0, policy)),
                 Ok(false) => {}
                 Err(why) => {
                     let subject = SubjectIndex::Device(device);
@@ -124,13 +125,13 @@ fn evaluate_process_memory(context: &EvaluationContext<'_>, findings: &mut Findi
             }
         }
     }
-    for most in &mut most {
-        most.sort_unstable();
+    for max_by_device in &mut max_by_device {
+        max_by_device.sort_unstable();
     }
     for (position, run) in context.runs.iter().enumerate() {
-        let most = run.device.map_or(&[][..], |device| &most[device]);
+        let max_by_device = run.device.map_or(&[][..], |device| &max_by_device[device]);
         let Amount { value, is_known } = run.memory;
-        for (limit, policy) in most {
+        for (limit, policy) in max_by_device {
             let subject = SubjectIndex::Run(position);
             let kind = RuleKind::ProcessMemory;
             if value > *limit {

@@ -22,8 +22,8 @@ impl DeviceSet {
         match (self, device) {
             (Self::All, _) => Ok(true),
             (Self::Ambiguous(why), _) => Err(why),
-            (Self::Only(these), Some(device)) => Ok(these.contains(&device)),
-            (Self::Only(these), None) if these.is_empty() => Ok(false),
+            (Self::Only(devices), Some(device)) => Ok(devices.contains(&device)),
+            (Self::Only(devices), None) if devices.is_empty() => Ok(false),
             (Self::Only(_), None) => Err("which device it uses is not known"),
         }
     }
@@ -105,13 +105,13 @@ fn resolve_selectors(selectors: &[GpuSelector], names: &DeviceNames) -> DeviceSe
             name: name.as_deref(),
         })
         .collect();
-    let mut these = BTreeSet::new();
+    let mut devices = BTreeSet::new();
     for typed in selectors
         .iter()
         .flat_map(|GpuSelector(typed)| typed.split(','))
     {
         match select_devices(typed, &called) {
-            Ok(found) => these.extend(found),
+            Ok(found) => devices.extend(found),
             // No process uses a device that is not present.
             Err(DeviceSelectorError::Unknown { .. } | DeviceSelectorError::Unmatched { .. }) => {}
             Err(
@@ -122,5 +122,5 @@ fn resolve_selectors(selectors: &[GpuSelector], names: &DeviceNames) -> DeviceSe
             }
         }
     }
-    DeviceSet::Only(these)
+    DeviceSet::Only(devices)
 }

@@ -134,15 +134,15 @@ fn build_profile(rules: &RuleSet, facts: &ProcessFacts) -> PolicyProfile {
         users.position(|policy| owner_match::names_claimed_owner(&[&policy.name], facts));
     for (at, policy) in rules.groups.iter().enumerate() {
         let members = &policy.members;
-        let vouched = is_verified_member(members, facts);
-        let is_member = match vouched {
+        let verified = is_verified_member(members, facts);
+        let is_member = match verified {
             Some(false) => is_claimed_member(members, facts),
-            Some(true) | None => vouched,
+            Some(true) | None => verified,
         };
-        if vouched == Some(false) && is_member != Some(false) {
+        if verified == Some(false) && is_member != Some(false) {
             profile.claimed.push(at);
         }
-        if vouched != Some(true) && is_labelled_member(members, facts) {
+        if verified != Some(true) && is_labelled_member(members, facts) {
             profile.labelled.push(at);
         }
         match is_member {
@@ -371,7 +371,7 @@ fn matches_behaviour(
         true => Some(true),
         false => is_member_of(&behaviour.members, facts),
     };
-    let is_excepted = names_owner(&behaviour.except_users, facts);
+    let is_exempt = names_owner(&behaviour.except_users, facts);
     let is_called = match behaviour.processes.is_empty() {
         true => Some(true),
         false => matches_process_name(&behaviour.processes, facts),
@@ -382,7 +382,7 @@ fn matches_behaviour(
     };
     let conditions = [
         (is_member, MEMBERSHIP_UNKNOWN),
-        (is_excepted.map(|it| !it), unknown_owner_reason(facts)),
+        (is_exempt.map(|it| !it), unknown_owner_reason(facts)),
         (is_called, NAME_UNKNOWN),
         (runs, COMMAND_UNKNOWN),
     ];

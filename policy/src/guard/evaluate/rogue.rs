@@ -61,8 +61,10 @@ fn violating_verdict(
     }
     let suspected = run.sample.facts.suspected;
     let suspected = suspected.ok_or("whether it has a rogue verdict is not known")?;
-    let is_meant = |it: &VerdictSummary| {
-        it.is_actionable && it.risk >= terms.from && terms.threats.contains(&it.threat)
+    let is_meant = |verdict: &VerdictSummary| {
+        verdict.is_actionable
+            && verdict.risk >= terms.from
+            && terms.threats.contains(&verdict.threat)
     };
     match suspected.filter(is_meant) {
         Some(_) if !run.is_reported => Err(NOT_REPORTED),

@@ -56,8 +56,8 @@ pub(crate) fn evaluate(
                     findings.add_unknown(check.policy, RuleKind::Runaway, subject, why);
                 }
                 (StreakStatus::Since(since, value), Some(true)) => {
-                    let this = (since, *position, value);
-                    worst = Some(worst.map_or(this, |worst| worst.min(this)));
+                    let candidate = (since, *position, value);
+                    worst = Some(worst.map_or(candidate, |worst| worst.min(candidate)));
                 }
             }
         }

@@ -64,10 +64,10 @@ pub(crate) fn person_scopes(
             Some(ResolvedLimit::Known { policy, limit }) => add(*policy, *limit, None),
             Some(ResolvedLimit::Unknown {
                 policy,
-                others,
+                other_policies,
                 why,
             }) => {
-                for policy in [*policy].iter().chain(others) {
+                for policy in [*policy].iter().chain(other_policies) {
                     findings.add_unknown(
                         *policy,
                         kind,
@@ -182,18 +182,18 @@ pub(crate) fn group_scopes(
     let claimed: Vec<LimitScope> = claimed
         .into_iter()
         .filter_map(|(group, cells)| {
-            let vouched = scopes.get(&group)?;
+            let verified = scopes.get(&group)?;
             Some(LimitScope {
-                policy: vouched.policy,
-                subject: vouched.subject,
-                limit: vouched.limit,
-                cells: vouched.cells.iter().copied().chain(cells).collect(),
-                doubtful: vouched.doubtful,
-                doubt: (!vouched.cells.is_empty()).then_some(SELF_REPORTED_ACCOUNT),
+                policy: verified.policy,
+                subject: verified.subject,
+                limit: verified.limit,
+                cells: verified.cells.iter().copied().chain(cells).collect(),
+                doubtful: verified.doubtful,
+                doubt: (!verified.cells.is_empty()).then_some(SELF_REPORTED_ACCOUNT),
             })
         })
         .collect();
     let is_used = |scope: &LimitScope| !scope.cells.is_empty() || scope.doubtful > 0;
-    let vouched = scopes.into_values().filter(is_used);
-    vouched.chain(claimed).collect()
+    let verified = scopes.into_values().filter(is_used);
+    verified.chain(claimed).collect()
 }

@@ -38,7 +38,7 @@ pub(crate) fn apply(
     overflow: &mut Overflow,
 ) -> Vec<GuardRecord> {
     let mut records = Vec::new();
-    let mut violations = std::mem::take(&mut state.clocks);
+    let mut violations = std::mem::take(&mut state.violations);
     close_outdated(context, &mut violations, &mut records);
     records.extend(
         state
@@ -46,7 +46,7 @@ pub(crate) fn apply(
             .prune(context.compiled_rules, context.sample.until),
     );
     let mut snoozes = std::mem::take(&mut state.snoozes);
-    let mut doubt_tracker = std::mem::take(&mut state.fit);
+    let mut doubt_tracker = std::mem::take(&mut state.doubt_tracker);
     for (policy, kind) in findings.by_rule.keys() {
         let of_rule = violations
             .entry(context.compiled_rules.rule_name(*policy, *kind))
@@ -59,7 +59,7 @@ pub(crate) fn apply(
     // holds.
     let is_whole = findings.dropped == 0;
     let mut ended = EndedJobs::take_from(state, context);
-    let device_reporting = std::mem::take(&mut state.sight);
+    let device_reporting = std::mem::take(&mut state.device_reporting);
     let jobs = std::mem::take(&mut state.jobs);
     let mut breaker = std::mem::take(&mut state.breaker);
     breaker.prune(context.sample.until);
@@ -119,9 +119,9 @@ pub(crate) fn apply(
         }));
     }
     state.snoozes = snoozes;
-    state.fit = doubt_tracker;
-    state.clocks = violations;
-    state.sight = device_reporting;
+    state.doubt_tracker = doubt_tracker;
+    state.violations = violations;
+    state.device_reporting = device_reporting;
     state.jobs = jobs;
     state.breaker = breaker;
     ended.store_in(state);
@@ -308,9 +308,9 @@ impl<'l> RuleEvaluation<'l, '_> {
         let key = JobKey::clone(&self.context.jobs[chosen.job].key);
         let mode = self.response.mode;
         // A rule in dry run, while others are enforced, ends no job that counts.
-        let is_rehearsed = mode == GuardMode::DryRun && !self.is_dry_run();
-        let stays = chosen.victim.leave_to.is_some() || is_rehearsed;
-        if stays {
+        let is_dry_run = mode == GuardMode::DryRun && !self.is_dry_run();
+        let is_left_running = chosen.victim.leave_to.is_some() || is_dry_run;
+        if is_left_running {
             violation.require_confirmation();
             if let Some(opened) = &mut violation.opened {
                 opened.left_to = Some(key);
@@ -318,7 +318,7 @@ impl<'l> RuleEvaluation<'l, '_> {
             self.record(subject, GuardStep::Ended(chosen.victim), violation);
             return;
         }
-        let most = self.context.compiled_rules.rules().enforcement.max_ended;
+        let max_ended = self.context.compiled_rules.rules().enforcement.max_ended;
         let counted = match self.is_dry_run() {
             true => EndKind::Simulated,
             false => EndKind::Real,
@@ -328,9 +328,9 @@ impl<'l> RuleEvaluation<'l, '_> {
         if !self.is_dry_run() && !ended.has_slot(&person) {
             return;
         }
-        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(most);
-        if !is_repeated && !self.breaker.allows(counted, &person, most) {
-            if let Some(ended) = self.breaker.trip(counted, most, at) {
+        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(max_ended);
+        if !is_repeated && !self.breaker.allows(counted, &person, max_ended) {
+            if let Some(ended) = self.breaker.trip(counted, max_ended, at) {
                 self.record(subject, GuardStep::Tripped { ended }, violation);
             }
             // A dry run goes on and records every end. Otherwise no further job is ended.
@@ -365,10 +365,10 @@ impl<'l> RuleEvaluation<'l, '_> {
         &mut self,
         subject: &ViolationSubject,
         violation: &mut ViolationState,
-        is_there: bool,
+        is_present: bool,
     ) -> bool {
         self.update_simulated(subject, violation);
-        let is_over = match (is_there, self.is_conclusive) {
+        let is_over = match (is_present, self.is_conclusive) {
             _ if !self.is_fully_reported(subject, violation) => {
                 violation.record_unknown();
                 false

@@ -22,10 +22,10 @@ use std::sync::Arc;
 pub(crate) fn update_windows(state: &mut GuardState, context: &mut EvaluationContext<'_>) {
     let rules = context.compiled_rules.rules();
     let is_asked = rules.defaults.utilization.is_some()
-        || rules.users.iter().any(|it| {
-            let of_times = it.overrides.iter().map(|it| &it.limits);
-            let mut limits = of_times.chain([&it.limits]);
-            limits.any(|it| it.utilization.is_some())
+        || rules.users.iter().any(|user| {
+            let of_times = user.overrides.iter().map(|user| &user.limits);
+            let mut limits = of_times.chain([&user.limits]);
+            limits.any(|user| user.utilization.is_some())
         })
         || rules
             .groups

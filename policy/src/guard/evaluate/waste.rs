@@ -92,9 +92,9 @@ fn job_usage(context: &EvaluationContext<'_>, runs: &[usize]) -> WasteSum {
         part.held_ms = part.held_ms.saturating_add(load.held_ms);
         part.known_ms = part.known_ms.saturating_add(load.known_ms);
         part.total = part.total.saturating_add(load.total);
-        part.least = part.least.saturating_add(run.memory.value);
+        part.min = part.min.saturating_add(run.memory.value);
         part.is_memory_unknown |= !run.memory.is_known;
-        part.has_served |= usage.connections.most.is_some_and(|most| most > 0);
+        part.has_served |= usage.connections.max.is_some_and(|max| max > 0);
         part.may_have_served |= usage.connections.is_failed;
     }
     part
@@ -137,13 +137,13 @@ fn evaluate_window(
         held_ms,
         total: worked,
         known_ms,
-        least,
+        min,
         is_memory_unknown,
         has_served: _,
         may_have_served: _,
     } in window.slots().map(|slot| &slot.part)
     {
-        let has_held_less = *least < terms.min_memory.0;
+        let has_held_less = *min < terms.min_memory.0;
         if has_held_less && !is_memory_unknown {
             return WasteResult::No;
         }

@@ -20,12 +20,12 @@ pub fn protection_reason(compiled_rules: &CompiledRules, facts: &ProcessFacts) -
 pub fn effective_limits(
     compiled_rules: &CompiledRules,
     facts: &ProcessFacts,
-    civil: LocalTime,
+    local_time: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
     let selected = PolicyMatch::new(rules, facts, None);
     let profile = &selected.profile;
-    let resolved = resolve_limits(rules, profile, civil);
+    let resolved = resolve_limits(rules, profile, local_time);
     let mut limits: Vec<EffectiveLimit> = resolved
         .by_kind
         .iter()
@@ -64,7 +64,7 @@ pub fn effective_limits(
         ));
     }
     for (position, time) in rules.times.iter().enumerate() {
-        if time.hours.contains(civil) {
+        if time.hours.contains(local_time) {
             let of_time = PERSON_LIMIT_KINDS.map(|kind| (kind, limit_value(&time.limits, kind)));
             limits.extend(set_limits(
                 compiled_rules,

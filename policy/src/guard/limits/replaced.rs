@@ -14,12 +14,12 @@ use gpukill_proto::guard::RuleKind;
 pub fn replaced_limits(
     compiled_rules: &CompiledRules,
     facts: &ProcessFacts,
-    civil: LocalTime,
+    local_time: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
     let profile = PolicyMatch::new(rules, facts, None).profile;
     let kinds = PERSON_LIMIT_KINDS.into_iter().flat_map(|kind| {
-        let replaced = lower_ranked(rules, &profile, civil, kind).into_iter();
+        let replaced = lower_ranked(rules, &profile, local_time, kind).into_iter();
         replaced.map(move |(policy, limit)| EffectiveLimit {
             rule: compiled_rules.rule_name(policy, kind),
             limit: Some(limit),
@@ -32,14 +32,14 @@ pub fn replaced_limits(
 fn lower_ranked(
     rules: &RuleSet,
     profile: &PolicyProfile,
-    civil: LocalTime,
+    local_time: LocalTime,
     kind: RuleKind,
 ) -> Vec<(PolicyIndex, u64)> {
     let mut limits: Vec<(PolicyIndex, u64)> = Vec::new();
     if let Some(user) = profile.user {
         let policy = &rules.users[user];
         let in_force = policy.overrides.iter();
-        let in_force = in_force.filter(|it| it.hours.contains(civil));
+        let in_force = in_force.filter(|it| it.hours.contains(local_time));
         let of_now = in_force
             .filter_map(|it| limit_value(&it.limits, kind))
             .min();

@@ -9,7 +9,7 @@ use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a rule states: a limit, a prohibition, or the verdict that it acts on.
+/// The statement of a rule: a limit, a prohibition, or the verdict that it acts on.
 enum RuleTerms {
     /// The words before and after the limit.
     Limit(&'static str, QuantityUnit, &'static str),
@@ -78,7 +78,7 @@ pub(super) fn describe_measurement(kind: RuleKind, evidence: &Evidence) -> Strin
     }
 }
 
-/// What the violator can do.
+/// The remedies of the violator.
 pub(super) const fn advice(kind: RuleKind) -> &'static str {
     match kind {
         RuleKind::Idle => "use it or end it",

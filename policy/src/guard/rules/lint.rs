@@ -53,8 +53,8 @@ fn fixed_uid(typed: &str) -> Option<u32> {
 }
 
 /// Whether two names mean the same user on every host.
-fn is_same_user(some: &str, other: &str) -> bool {
-    some == other || (fixed_uid(some).is_some() && fixed_uid(some) == fixed_uid(other))
+fn is_same_user(user: &str, other: &str) -> bool {
+    user == other || (fixed_uid(user).is_some() && fixed_uid(user) == fixed_uid(other))
 }
 
 struct Linter<'a> {
@@ -148,13 +148,13 @@ impl Linter<'_> {
 
     /// Lints a mode that is harder than that of the guard, and so has no effect.
     fn check_mode(&mut self, path: &str, measures: &Measures) {
-        let whole = self.rules.armed_mode.mode();
-        let Some(mode) = measures.mode.filter(|mode| *mode > whole) else {
+        let guard_mode = self.rules.armed_mode.mode();
+        let Some(mode) = measures.mode.filter(|mode| *mode > guard_mode) else {
             return;
         };
-        let (mode, whole) = (mode.name(), whole.name());
+        let (mode, guard_mode) = (mode.name(), guard_mode.name());
         let what =
-            format!("\"{mode}\" is harder than the mode of the guard, {whole}, which applies");
+            format!("\"{mode}\" is harder than the mode of the guard, {guard_mode}, which applies");
         self.warn(&format!("{path}.mode"), what);
     }
 

@@ -98,9 +98,9 @@ fn parse_from(source: TextOrigin, text: &str) -> Result<RuleSet, Vec<RuleMistake
             return Err(mistakes);
         }
     }
-    let mut found = ParseState::new(source, text, lines);
-    let rules = read_root_table(table.get_ref(), &mut found);
-    match (found.finish(), mistakes.is_empty()) {
+    let mut state = ParseState::new(source, text, lines);
+    let rules = read_root_table(table.get_ref(), &mut state);
+    match (state.finish(), mistakes.is_empty()) {
         (Ok(positions), true) => Ok(RuleSet { positions, ..rules }),
         (Ok(_), false) => Err(mistakes),
         (Err(others), _) => {
@@ -112,16 +112,16 @@ fn parse_from(source: TextOrigin, text: &str) -> Result<RuleSet, Vec<RuleMistake
     }
 }
 
-fn read_root_table<'a>(table: &'a DeTable<'a>, found: &mut ParseState<'a>) -> RuleSet {
-    let mut whole = global::GlobalDraft::default();
+fn read_root_table<'a>(table: &'a DeTable<'a>, state: &mut ParseState<'a>) -> RuleSet {
+    let mut global = global::GlobalDraft::default();
     let mut rules = RuleSet::default();
     let mut left = MAX_POLICIES;
     for (key, value) in table {
         let name: &str = key.get_ref();
-        let mut at = ValueReader::new(key, value, found);
+        let mut at = ValueReader::new(key, value, state);
         match name {
-            "global" => at.read_table(global::GLOBAL, &mut whole),
-            "enforcement" => at.read_table(global::ENFORCEMENT, &mut whole),
+            "global" => at.read_table(global::GLOBAL, &mut global),
+            "enforcement" => at.read_table(global::ENFORCEMENT, &mut global),
             "protect" => at.read_table(global::PROTECT, &mut rules.protect),
             "user_policies" => rules.users = read_named_policies(&mut at, &mut left),
             "group_policies" => rules.groups = read_named_policies(&mut at, &mut left),
@@ -145,7 +145,7 @@ fn read_root_table<'a>(table: &'a DeTable<'a>, found: &mut ParseState<'a>) -> Ru
             }
         }
     }
-    whole.store_in(&mut rules);
+    global.store_in(&mut rules);
     rules
 }
 

@@ -3,7 +3,7 @@
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What one job holds of one device.
+/// The share of one device that one job holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     /// Bytes.

@@ -38,12 +38,12 @@ impl DeviceReporting {
             .devices
             .iter()
             .filter(|(_, it)| has_reported_none(&it.usage));
-        let mut tell: BTreeSet<&DeviceId> = of_nobody.map(|(id, _)| id).into_set();
+        let mut reporting_devices: BTreeSet<&DeviceId> = of_nobody.map(|(id, _)| id).into_set();
         let of_somebody = sample.runs.iter();
         let of_somebody =
             of_somebody.filter(|(_, it)| it.usage.held_ms > 0 || sample.observed_ms == 0);
-        tell.extend(of_somebody.map(|(run, _)| &run.device));
-        for id in tell {
+        reporting_devices.extend(of_somebody.map(|(run, _)| &run.device));
+        for id in reporting_devices {
             if !self.reporting.contains(id) && sample.devices.contains_key(id) {
                 self.reporting.insert(id.clone());
             }
@@ -93,13 +93,16 @@ impl GuardState {
     /// violation waits for neither: what a device held that is gone, or a process that has
     /// ended, is no longer held.
     pub fn apply_losses(&mut self, losses: &DeviceLosses, lives: &dyn Fn(u32, u64) -> bool) {
-        self.sight.mark_gone(losses);
-        let reporting = &self.sight;
+        self.device_reporting.mark_gone(losses);
+        let reporting = &self.device_reporting;
         let stays = |observed: &ObservedRun| {
             let run = &observed.run;
             reporting.reporting.contains(&run.device) || lives(run.pid, run.start_ticks)
         };
-        let violations = self.clocks.values_mut().flat_map(|it| it.of.values_mut());
+        let violations = self
+            .violations
+            .values_mut()
+            .flat_map(|it| it.of.values_mut());
         for opened in violations.filter_map(|violation| violation.opened.as_mut()) {
             let evidence = &mut opened.evidence;
             // It is unknown whether processes that the evidence does not name are alive.

@@ -8,7 +8,7 @@ use super::super::limits::milliseconds;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What was observed of a condition.
+/// The observed time of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Streak {
     /// Start of the observation.
@@ -41,7 +41,7 @@ pub(crate) enum StreakStatus {
 
 impl StreakStatus {
     /// Whether both held, and since when.
-    pub(crate) fn both(self, other: Self) -> Self {
+    pub(crate) fn combine(self, other: Self) -> Self {
         match (self, other) {
             (Self::Broken, _) | (_, Self::Broken) => Self::Broken,
             (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 pub(crate) const MAX_SLOTS: usize = 64;
 
-/// What a slot holds.
+/// The content of a slot.
 pub(crate) trait Merge {
     /// Adds a later value.
     fn merge(&mut self, later: Self);
@@ -141,7 +141,7 @@ impl UtilizationSum {
     }
 }
 
-/// What a job did with what it held.
+/// The use that a job made of its memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WasteSum {
     /// How long its processes held devices, summed.
@@ -151,7 +151,7 @@ pub(crate) struct WasteSum {
     /// The part of that time with a reading.
     pub(crate) known_ms: u64,
     /// Lower bound of its memory at any time, in bytes.
-    pub(crate) least: u64,
+    pub(crate) min: u64,
     pub(crate) is_memory_unknown: bool,
     /// Whether a client was connected.
     pub(crate) has_served: bool,
@@ -177,7 +177,7 @@ impl Merge for WasteSum {
         self.held_ms = self.held_ms.saturating_add(later.held_ms);
         self.total = self.total.saturating_add(later.total);
         self.known_ms = self.known_ms.saturating_add(later.known_ms);
-        self.least = self.least.min(later.least);
+        self.min = self.min.min(later.min);
         self.is_memory_unknown |= later.is_memory_unknown;
         self.has_served |= later.has_served;
         self.may_have_served |= later.may_have_served;

@@ -16,7 +16,7 @@ fn samples(known_ms: impl Fn(usize) -> u64) -> Vec<GuardSample> {
             let gauge = &mut run_sample.usage.utilization;
             gauge.known_ms = known_ms(nth);
             gauge.total = u128::from(60 * gauge.known_ms);
-            gauge.most = (gauge.known_ms > 0).then_some(60);
+            gauge.max = (gauge.known_ms > 0).then_some(60);
         }
         sample
     });
@@ -119,7 +119,7 @@ fn new_process_is_not_idle() {
     for sample in &mut idle {
         for run_sample in sample.runs.values_mut() {
             run_sample.usage.utilization.total = 0;
-            run_sample.usage.utilization.most = Some(0);
+            run_sample.usage.utilization.max = Some(0);
         }
     }
     let replayed = replay(rules, &idle);

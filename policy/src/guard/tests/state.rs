@@ -71,7 +71,7 @@ fn gone_processes_are_dropped() {
     let written = |guard: &TestGuard| {
         let mut memory = guard.state.clone();
         // People are counted for a day.
-        memory.fit = Default::default();
+        memory.doubt_tracker = Default::default();
         serde_json::to_string(&memory).unwrap()
     };
     let mut guard = TestGuard::new(rules);
@@ -89,8 +89,12 @@ fn gone_processes_are_dropped() {
         by: (5, 300_000),
         ..GuardState::default()
     };
-    expected.sight.update(&world.next_sample(0), true);
-    expected.sight.update(&world.next_sample(SAMPLE_MS), true);
+    expected
+        .device_reporting
+        .update(&world.next_sample(0), true);
+    expected
+        .device_reporting
+        .update(&world.next_sample(SAMPLE_MS), true);
     assert_eq!(written(&guard), serde_json::to_string(&expected).unwrap());
 }
 
@@ -364,7 +368,7 @@ fn window_parts_add_up() {
                 held_ms: 1_u64 << at,
                 total: 10_u64 << at,
                 known_ms: u64::from(!of_load || unknown != Some(at)) << at,
-                least: [5, 3, 4][at],
+                min: [5, 3, 4][at],
                 is_memory_unknown: !of_load && unknown == Some(at),
                 has_served: false,
                 may_have_served: false,
@@ -373,7 +377,7 @@ fn window_parts_add_up() {
                 held_ms: 7,
                 total: 70,
                 known_ms: known(unknown.filter(|_| of_load)),
-                least: 3,
+                min: 3,
                 is_memory_unknown: !of_load && unknown.is_some(),
                 has_served: false,
                 may_have_served: false,

@@ -45,7 +45,7 @@ fn planned(test_host: &KillTestHost, scope: KillScope, named: &[u32], reached: &
         },
         targets: named.chain(reached).collect(),
         undetermined: 0,
-        rest: Vec::new(),
+        remaining_jobs: Vec::new(),
     }
 }
 

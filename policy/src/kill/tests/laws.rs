@@ -228,8 +228,8 @@ proptest! {
         }
         // The targets are sorted by pid, without duplicates.
         prop_assert!(plan.targets.windows(2).all(|two| two[0].key.pid < two[1].key.pid));
-        for rest in &plan.rest {
-            prop_assert!(rest.others > 0);
+        for rest in &plan.remaining_jobs {
+            prop_assert!(rest.remaining_processes > 0);
             let named = test_host.process_table.get(&rest.pid).unwrap();
             prop_assert_eq!(named.job.known(), Some(&rest.job));
             let is_ended = ended(&plan).contains(&named.lineage.key);

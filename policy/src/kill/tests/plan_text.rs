@@ -60,8 +60,12 @@ fn plan_text(plan: &KillPlan) -> String {
     if plan.undetermined > 0 {
         writeln!(text, "  undetermined: {}", plan.undetermined).unwrap();
     }
-    for rest in &plan.rest {
-        let RemainingJob { pid, job, others } = rest;
+    for rest in &plan.remaining_jobs {
+        let RemainingJob {
+            pid,
+            job,
+            remaining_processes: others,
+        } = rest;
         writeln!(text, "  goes on: {others} of {job}, as {pid}").unwrap();
     }
     text

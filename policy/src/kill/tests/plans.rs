@@ -310,8 +310,8 @@ fn zombie_is_not_a_remaining_process() {
     test_host.list_process(300, 0, 1);
     let test_host = test_host.with_jobs();
     let plan = test_host.plan(&alice(), &request(pids(&[300]), Process));
-    let rest = plan.unwrap().rest;
-    let others: Vec<u32> = rest.iter().map(|rest| rest.others).collect();
+    let rest = plan.unwrap().remaining_jobs;
+    let others: Vec<u32> = rest.iter().map(|rest| rest.remaining_processes).collect();
     assert_eq!(others, [1]);
 }
 

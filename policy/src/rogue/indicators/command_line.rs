@@ -35,14 +35,14 @@ pub(super) fn pool_on_command_line(suspect: &Suspect, _: &RogueRules) -> Option<
 /// title, which is one text that the process wrote itself, or a script for a shell.
 fn classify_arguments(arguments: &[String]) -> impl Iterator<Item = (&String, bool)> {
     let is_title = arguments.iter().skip(1).all(String::is_empty);
-    let is_shell = arguments.first().is_some_and(|it| {
+    let is_shell = arguments.first().is_some_and(|argument| {
         let shells = ["sh", "bash", "dash", "zsh", "ksh"];
-        shells.contains(&file_name(it).trim_start_matches('-'))
+        shells.contains(&file_name(argument).trim_start_matches('-'))
     });
     let before = [None].into_iter().chain(arguments.iter().map(Some));
-    arguments.iter().zip(before).map(move |(it, before)| {
+    arguments.iter().zip(before).map(move |(argument, before)| {
         let is_script = is_shell && before.is_some_and(|option| option == "-c");
-        (it, is_title || is_script)
+        (argument, is_title || is_script)
     })
 }
 
@@ -186,10 +186,10 @@ pub(super) fn miner_options(suspect: &Suspect, rules: &RogueRules) -> Option<Ind
 /// Splits the arguments into words where an argument is a whole command line, such as a
 /// title. Otherwise a space belongs to a file name or a sentence.
 fn split_words(arguments: &[String]) -> Vec<&str> {
-    let words = classify_arguments(arguments).flat_map(|(it, are_words)| {
+    let words = classify_arguments(arguments).flat_map(|(argument, are_words)| {
         let (whole, split) = match are_words {
-            true => (None, Some(it.split_whitespace())),
-            false => (Some(it.as_str()), None),
+            true => (None, Some(argument.split_whitespace())),
+            false => (Some(argument.as_str()), None),
         };
         whole.into_iter().chain(split.into_iter().flatten())
     });

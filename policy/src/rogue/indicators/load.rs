@@ -133,7 +133,7 @@ fn observed_load(suspect: &Suspect) -> Option<&DeviceLoad> {
 pub(super) fn held_for_nothing(suspect: &Suspect, rules: &RogueRules) -> Option<IndicatorMatch> {
     let load = observed_load(suspect)?;
     let is_idle = load.utilization.is_some_and(|it| it.idle >= 990);
-    let holds = load.memory?.most;
+    let holds = load.memory?.max;
     let is_long = load.held >= rules.detection.max_duration;
     (is_idle && is_long && holds >= 1 << 30).then(|| {
         let hours = load.held.as_secs() / 3_600;
@@ -146,16 +146,16 @@ pub(super) fn held_for_nothing(suspect: &Suspect, rules: &RogueRules) -> Option<
 
 /// More memory than the admin's limit.
 pub(super) fn memory_hog(suspect: &Suspect, rules: &RogueRules) -> Option<IndicatorMatch> {
-    let most = rules.detection.max_memory?.0;
+    let max_memory = rules.detection.max_memory?.0;
     let load = suspect.load.as_ref();
-    let least = load.filter(|load| load.seen >= MIN_HELD)?.memory?.least;
-    (least > most).then(|| {
+    let min_used = load.filter(|load| load.seen >= MIN_HELD)?.memory?.min;
+    (min_used > max_memory).then(|| {
         IndicatorMatch::new(
             500,
             format!(
                 "holds {:.1} GiB, more than the {:.1} GiB of detection.max_memory_usage_gb",
-                gib(least),
-                gib(most)
+                gib(min_used),
+                gib(max_memory)
             ),
         )
     })
@@ -201,8 +201,8 @@ mod tests {
                 }),
                 mean: Some(98),
                 memory: Some(HeldMemory {
-                    least: GIB,
-                    most: 5 * GIB,
+                    min: GIB,
+                    max: 5 * GIB,
                     steady: 900,
                 }),
                 host_cpu: Some(80),
@@ -281,8 +281,8 @@ mod tests {
                 held: Duration::from_secs(held * 3_600),
                 utilization: Some(UtilizationShares { saturated: 0, idle }),
                 memory: Some(HeldMemory {
-                    least: 0,
-                    most: gib * GIB,
+                    min: 0,
+                    max: gib * GIB,
                     steady: 0,
                 }),
                 ..*load(&mut miner())

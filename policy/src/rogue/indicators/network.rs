@@ -100,8 +100,8 @@ pub(super) fn sent_much(suspect: &Suspect, rules: &RogueRules) -> Option<Indicat
     let SentTraffic::OwnNamespace(bytes) = suspect.sent else {
         return None;
     };
-    let most = rules.detection.max_sent.0.max(1);
-    let weight = match bytes / most {
+    let max_sent = rules.detection.max_sent.0.max(1);
+    let weight = match bytes / max_sent {
         0 => return None,
         1..=3 => 550,
         _ => 700,

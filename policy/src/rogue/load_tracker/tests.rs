@@ -16,7 +16,7 @@ fn key(pid: u32) -> ProcessKey {
 
 fn usage(percent: Option<u64>, memory: Option<u64>) -> RunUsage {
     let gauge = |value: Option<u64>| Gauge {
-        most: value,
+        max: value,
         known_ms: value.map_or(0, |_| SAMPLE),
         total: value.map_or(0, |value| u128::from(value) * u128::from(SAMPLE)),
         is_failed: value.is_none(),
@@ -66,8 +66,8 @@ fn load_covers_the_observed_time() {
         }),
         mean: Some(87),
         memory: Some(HeldMemory {
-            least: 5 * GIB,
-            most: 5 * GIB,
+            min: 5 * GIB,
+            max: 5 * GIB,
             steady: 1_000,
         }),
         host_cpu: Some(40),
@@ -87,7 +87,7 @@ fn busiest_device_and_total_memory_count() {
     add(&mut loads, 0, &vec![both; 10]);
     let load = loads.load_of(key(1)).unwrap();
     assert_eq!(load.mean, Some(95));
-    assert_eq!(load.memory.map(|it| it.most), Some(3 * GIB));
+    assert_eq!(load.memory.map(|it| it.max), Some(3 * GIB));
     // Where the memory on one device is unknown, so is the sum.
     let mut loads = hour();
     add(&mut loads, 0, &[vec![(None, Some(GIB)), (Some(95), None)]]);
@@ -119,7 +119,7 @@ fn window_forgets_but_hold_time_stays() {
     assert!(load.seen <= Duration::from_secs(3_600), "{:?}", load.seen);
     assert!(load.seen >= Duration::from_secs(3_000), "{:?}", load.seen);
     assert_eq!(load.utilization.unwrap().saturated, 1_000);
-    assert_eq!(load.memory.unwrap().least, 9 * GIB);
+    assert_eq!(load.memory.unwrap().min, 9 * GIB);
     assert_eq!(load.held, Duration::from_secs(13_600));
     // An unlimited window forgets nothing.
     let mut all = LoadTracker::unlimited();
@@ -127,7 +127,7 @@ fn window_forgets_but_hold_time_stays() {
     add(&mut all, 1_000, &vec![vec![(Some(99), Some(9 * GIB))]; 360]);
     let load = all.load_of(key(1)).unwrap();
     assert_eq!(load.seen, Duration::from_secs(13_600));
-    assert_eq!(load.memory.unwrap().least, GIB);
+    assert_eq!(load.memory.unwrap().min, GIB);
 }
 
 #[test]
@@ -187,7 +187,7 @@ proptest! {
             let shares = load.utilization.unwrap_or_default();
             prop_assert!(shares.saturated <= 1_000 && shares.idle <= 1_000);
             if let Some(held) = load.memory {
-                prop_assert!(held.least <= held.most && held.steady <= 1_000);
+                prop_assert!(held.min <= held.max && held.steady <= 1_000);
             }
         }
     }

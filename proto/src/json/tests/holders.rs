@@ -118,8 +118,8 @@ pub(super) fn explain_document() -> Json {
         shared_with: vec![60_212],
         may_end: EndPermission {
             people: vec!["carol".into(), "root".into()],
-            you: true,
-            never: None,
+            includes_caller: true,
+            never_reason: None,
         },
         guard: Value(super::page::process_guard_status()),
         rogue: Value(super::page::assessment()),

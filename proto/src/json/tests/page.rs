@@ -242,8 +242,8 @@ fn summary() -> AuditSummary {
             index: 0,
             name: None,
             times,
-            memory_most: None,
-            memory_most_at: None,
+            memory_max: None,
+            memory_max_at: None,
             hottest: None,
             energy_j: None,
         }],
@@ -259,7 +259,7 @@ fn summary() -> AuditSummary {
         weeks: vec![WeekTime {
             monday: "2026-11-16".into(),
             times,
-            most: None,
+            top_owner: None,
         }],
         gaps: vec![Gap {
             from: NOW,

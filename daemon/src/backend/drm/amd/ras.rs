@@ -58,7 +58,7 @@ pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
 
 /// The number of pages that `gpu_vram_bad_pages` lists.
 pub(super) fn read_bad_pages(file: &Path) -> Reading<u64> {
-    match read_whole(file) {
+    match read_file(file) {
         Ok(text) => parse_bad_pages(&text)
             .map_or_else(|| Reading::Failed(NOT_UNDERSTOOD.into()), Reading::Value),
         Err(error) => sysfs::failure(&error),
@@ -85,7 +85,7 @@ pub(super) fn parse_bad_pages(text: &str) -> Option<u64> {
 
 /// Reads a whole file. The driver writes whole lines only, so a read with less room than a line
 /// looks like the end of the file; every read has the room of a page.
-fn read_whole(file: &Path) -> io::Result<String> {
+fn read_file(file: &Path) -> io::Result<String> {
     const LINE: u64 = 28;
     let mut file = File::open(file)?;
     let mut bytes = Vec::new();

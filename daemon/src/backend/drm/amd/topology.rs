@@ -60,8 +60,8 @@ impl KfdTopology {
 
     /// The nodes of this card, the first partition first.
     pub(super) fn nodes(&mut self, card: &DrmCard, at: Instant) -> Vec<KfdNode> {
-        let is_young = |then| at.saturating_duration_since(then) < RETRY_INTERVAL;
-        if self.missing_since.is_some_and(is_young) {
+        let is_recent = |then| at.saturating_duration_since(then) < RETRY_INTERVAL;
+        if self.missing_since.is_some_and(is_recent) {
             return Vec::new();
         }
         let generation = sysfs::number(&self.directory.join("generation_id"));

@@ -31,19 +31,19 @@ pub(super) struct IncompleteProcesses {
     /// Some of their descriptors are read at the next polls.
     pub(super) waiting: BTreeSet<ProcessKey>,
     /// They have more descriptors than are read, or their person has more clients.
-    pub(super) overfull: BTreeSet<ProcessKey>,
+    pub(super) over_limit: BTreeSet<ProcessKey>,
 }
 
 impl IncompleteProcesses {
     pub(super) fn has_any(&self) -> bool {
-        !self.waiting.is_empty() || !self.overfull.is_empty()
+        !self.waiting.is_empty() || !self.over_limit.is_empty()
     }
 
     /// The fault about the processes that have more than is read.
     pub(super) fn fault(&self, card: &str) -> Option<String> {
-        let pids = self.overfull.iter().map(|key| key.pid.to_string());
+        let pids = self.over_limit.iter().map(|key| key.pid.to_string());
         let named: Vec<String> = pids.take(MAX_NAMED_PIDS).collect();
-        let (subject, has) = match (named.as_slice(), self.overfull.len() > MAX_NAMED_PIDS) {
+        let (subject, has) = match (named.as_slice(), self.over_limit.len() > MAX_NAMED_PIDS) {
             ([], _) => return None,
             ([only], _) => (format!("process {only}"), "has"),
             (some, false) => (format!("processes {}", some.join(", ")), "have"),
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn fault_names_a_few_processes() {
         let fault = |pids: std::ops::RangeInclusive<u32>| {
-            let overfull = pids
+            let over_limit = pids
                 .flat_map(|pid| descriptors_of(pid, 1))
                 .map(|descriptor| descriptor.0);
             let partly = IncompleteProcesses {
-                overfull: overfull.collect(),
+                over_limit: over_limit.collect(),
                 ..IncompleteProcesses::default()
             };
             partly.fault("card1")

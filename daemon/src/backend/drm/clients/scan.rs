@@ -216,21 +216,21 @@ impl<'a> ClientScan<'a> {
         if has_room {
             *room -= 1;
         } else {
-            self.incomplete.overfull.insert(descriptor.0);
+            self.incomplete.over_limit.insert(descriptor.0);
         }
         has_room
     }
 
     /// Whether the client of this descriptor is known without reading it.
     fn is_client_known(&mut self, descriptor: &ProcessDescriptor) -> bool {
-        let is_young = self
+        let is_recent = self
             .previous
             .descriptors
             .get(descriptor)
             .is_some_and(|last| {
                 (self.now)().saturating_duration_since(last.read_at) < RECHECK_INTERVAL
             });
-        is_young && self.keep_descriptor(descriptor)
+        is_recent && self.keep_descriptor(descriptor)
     }
 
     /// Keeps the last result of a descriptor, if there is one and its client was found.
@@ -321,7 +321,7 @@ impl<'a> ClientScan<'a> {
             None => CounterHistory::from_first_reading(fdinfo, at),
         };
         let is_own = |name: &String| self.driver.region_kind(name) == RegionKind::Own;
-        let sighting = ScannedClient {
+        let client = ScannedClient {
             read_through: descriptor,
             holders: BTreeSet::from([descriptor.0]),
             history,
@@ -330,7 +330,7 @@ impl<'a> ClientScan<'a> {
             has_own: fdinfo.regions.keys().any(is_own),
             used_for: used_for(fdinfo, self.driver),
         };
-        self.current.clients.insert(id, sighting);
+        self.current.clients.insert(id, client);
     }
 }
 

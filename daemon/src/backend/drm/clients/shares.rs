@@ -37,7 +37,7 @@ pub(super) fn busiest_engine_share(
     let is_never_reported =
         !driver.omits_unused_engines || !driver.reports_work(work) || clients.is_empty();
     match engines.values().max() {
-        Some(most) => Reading::Value(percent(*most)),
+        Some(busiest) => Reading::Value(percent(*busiest)),
         None if is_never_reported => Reading::Unsupported,
         None => Reading::Value(Percent(0)),
     }

@@ -63,7 +63,7 @@ fn assert_number(number: &Reading<u64>) {
 }
 
 /// Asserts that the text is bounded and free of terminal control characters.
-pub(crate) fn assert_printable(text: &str, most: usize) {
-    assert!(text.len() <= most, "{} bytes", text.len());
+pub(crate) fn assert_printable(text: &str, max_bytes: usize) {
+    assert!(text.len() <= max_bytes, "{} bytes", text.len());
     assert!(!text.chars().any(char::is_control), "{text:?}");
 }

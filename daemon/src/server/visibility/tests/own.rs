@@ -95,7 +95,7 @@ fn milder_own_policy_hides_the_end() {
             .redact_violation(&of_alice, &compiled)
             .expect("nobody is hidden");
         assert_eq!(redacted.own_policy, own_policy);
-        let brief = visibility.brief(
+        let brief = visibility.guard_summary(
             &compiled,
             &guard_status(vec![of_alice.clone()]),
             &snapshot(Vec::new()),
@@ -124,7 +124,7 @@ fn rule_no_longer_broken_is_not_counted() {
         caller: &caller,
         roles: &roles,
     };
-    let brief = visibility.brief(
+    let brief = visibility.guard_summary(
         &CompiledRules::new(RuleSet::default()),
         &status,
         &snapshot(Vec::new()),
@@ -146,7 +146,7 @@ fn rule_no_longer_broken_is_not_counted() {
         caller: &caller,
         roles: &roles,
     };
-    let brief = visibility.brief(
+    let brief = visibility.guard_summary(
         &CompiledRules::new(RuleSet::default()),
         &status,
         &snapshot(Vec::new()),

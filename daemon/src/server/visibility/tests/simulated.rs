@@ -43,7 +43,8 @@ fn simulated_job_is_marked() {
             caller: &caller,
             roles: &roles,
         };
-        let brief = visibility.brief(&CompiledRules::new(RuleSet::default()), &status, &snapshot);
+        let brief =
+            visibility.guard_summary(&CompiledRules::new(RuleSet::default()), &status, &snapshot);
         let gone = brief.marks.iter();
         let gone = gone.filter(|mark| mark.would_have_ended_at == Some(Timestamp(5)));
         let gone: Vec<u32> = gone.map(|mark| mark.run.pid).collect();
@@ -77,7 +78,7 @@ fn violations_and_simulated_ends_share_the_room() {
         ..GuardStatus::default()
     };
     let processes = (3_000..4_000).map(|pid| process(pid, BOB, 1));
-    let brief = visibility.brief(
+    let brief = visibility.guard_summary(
         &CompiledRules::new(RuleSet::default()),
         &status,
         &snapshot(processes.collect()),

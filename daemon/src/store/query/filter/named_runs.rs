@@ -73,12 +73,12 @@ fn process_condition(
     if let Some(user) = &filter.user {
         let number: Option<u32> = user.parse().ok();
         let is_number = number.is_some_and(|uid| names_user(user, Some(uid), None));
-        let how = if is_number {
+        let condition = if is_number {
             SELECT_BY_UID
         } else {
             SELECT_BY_USER
         };
-        return Ok((how, user.clone()));
+        return Ok((condition, user.clone()));
     }
     let names = matching_names(connection, scope)?;
     Ok((

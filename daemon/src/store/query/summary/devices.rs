@@ -23,7 +23,7 @@ pub(super) struct DeviceSums {
 struct DeviceSum {
     index: u32,
     times: UsageTimes,
-    most: Option<(u64, Timestamp)>,
+    max_memory: Option<(u64, Timestamp)>,
     hottest: Option<i32>,
     power: Gauge,
 }
@@ -79,10 +79,12 @@ impl DeviceSum {
     fn add(&mut self, usage: &DeviceUsage, at: Timestamp) {
         self.index = usage.index;
         self.times = add_times(self.times, usage_times(usage));
-        if let Some(most) = usage.memory.most
-            && self.most.is_none_or(|(before, _)| most > before)
+        if let Some(max_memory) = usage.memory.max
+            && self
+                .max_memory
+                .is_none_or(|(before, _)| max_memory > before)
         {
-            self.most = Some((most, at));
+            self.max_memory = Some((max_memory, at));
         }
         self.hottest = self.hottest.max(usage.hottest);
         self.power.merge(&usage.power);
@@ -96,8 +98,8 @@ impl DeviceSum {
             index: self.index,
             name: stored.and_then(|it| it.name.clone()),
             times: self.times,
-            memory_most: self.most.map(|(most, _)| Bytes(most)),
-            memory_most_at: self.most.map(|(_, at)| at),
+            memory_max: self.max_memory.map(|(max_memory, _)| Bytes(max_memory)),
+            memory_max_at: self.max_memory.map(|(_, at)| at),
             hottest: self.hottest,
             energy_j: is_known.then(|| joules(self.power.total)),
         }

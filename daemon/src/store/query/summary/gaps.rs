@@ -31,7 +31,7 @@ pub(super) struct GapFinder<'a> {
     /// The end of the previous row.
     previous_end: Option<Timestamp>,
     /// The longest gaps; the shortest of them is on top of the heap.
-    found: BinaryHeap<Reverse<(u64, i64, i64)>>,
+    gaps: BinaryHeap<Reverse<(u64, i64, i64)>>,
 }
 
 impl<'a> GapFinder<'a> {
@@ -40,7 +40,7 @@ impl<'a> GapFinder<'a> {
             connection,
             max_pause_ms: median_sample_ms(connection)?.saturating_mul(MIN_GAP_SAMPLES),
             previous_end: None,
-            found: BinaryHeap::new(),
+            gaps: BinaryHeap::new(),
         })
     }
 
@@ -68,9 +68,9 @@ impl<'a> GapFinder<'a> {
         (from, until): (Timestamp, Timestamp),
         seen_ms: u64,
     ) -> Result<(), QueryError> {
-        let unseen = duration_ms(from, until).saturating_sub(seen_ms);
+        let unknown_ms = duration_ms(from, until).saturating_sub(seen_ms);
         // A sample never contains a gap. A long one is the result of a clock change.
-        let (Some(finer), true) = (level.finer(), unseen > self.max_pause_ms) else {
+        let (Some(finer), true) = (level.finer(), unknown_ms > self.max_pause_ms) else {
             return Ok(());
         };
         let before = previous_row(self.connection, level, id)?;
@@ -98,16 +98,16 @@ impl<'a> GapFinder<'a> {
     fn add_pause(&mut self, from: Timestamp, until: Timestamp) {
         let length = duration_ms(from, until);
         if length > self.max_pause_ms {
-            self.found.push(Reverse((length, from.0, until.0)));
-            if self.found.len() > MAX_GAPS {
-                self.found.pop();
+            self.gaps.push(Reverse((length, from.0, until.0)));
+            if self.gaps.len() > MAX_GAPS {
+                self.gaps.pop();
             }
         }
     }
 
     pub(super) fn finish(self) -> Vec<Gap> {
         let mut gaps: Vec<Gap> = self
-            .found
+            .gaps
             .into_iter()
             .map(|Reverse((_, from, until))| Gap {
                 from: Timestamp(from),

@@ -39,12 +39,12 @@ impl HourSplit {
             .from
             .0
             .clamp(*VALID_TIMES_MS.start(), *VALID_TIMES_MS.end());
-        let (civil, first) = local_hour(zone, from);
+        let (local_ms, first) = local_hour(zone, from);
         let rest = match level {
             // Samples and minutes never span two local hours, except by chance a sample.
             RollupLevel::Samples | RollupLevel::Minutes => None,
             RollupLevel::Hours => {
-                let next_hour = from - civil.rem_euclid(HOUR_MS) + HOUR_MS;
+                let next_hour = from - local_ms.rem_euclid(HOUR_MS) + HOUR_MS;
                 // A clock that jumped makes a row longer than its hour.
                 let until = row.until.0.min(from - from.rem_euclid(HOUR_MS) + HOUR_MS);
                 (next_hour < until).then(|| {
@@ -109,16 +109,16 @@ fn local_hour(zone: &impl TimeZone, moment: i64) -> (i64, LocalHour) {
         let offset = zone.offset_from_utc_datetime(&utc).fix();
         i64::from(offset.local_minus_utc())
     });
-    let civil = moment + offset * 1000;
-    let days = civil.div_euclid(DAY_MS);
+    let local_ms = moment + offset * 1000;
+    let days = local_ms.div_euclid(DAY_MS);
     // 1970 began on a Thursday.
     let day = (days + 3).rem_euclid(7);
     let slot = LocalHour {
-        hour: usize::try_from(civil.rem_euclid(DAY_MS) / HOUR_MS).unwrap_or(0),
+        hour: usize::try_from(local_ms.rem_euclid(DAY_MS) / HOUR_MS).unwrap_or(0),
         day: usize::try_from(day).unwrap_or(0),
         monday: days - day,
     };
-    (civil, slot)
+    (local_ms, slot)
 }
 
 /// Formats a day as `2026-11-16`.

@@ -75,7 +75,7 @@ struct RunTotals {
     unknown_ms: u64,
     /// Bytes × milliseconds.
     memory: u128,
-    most: Option<u64>,
+    max_memory: Option<u64>,
 }
 
 /// The final sums.
@@ -189,7 +189,7 @@ impl<'a> UsageByOwner<'a> {
 
     pub(super) fn finish(mut self) -> Result<OwnerTotals, QueryError> {
         self.resolve_runs()?;
-        let most = top_owners_by_week(&self.owners);
+        let top_by_week = top_owners_by_week(&self.owners);
         let (owners, more_owners) = top_groups(self.owners);
         let (processes, more_processes) = top_groups(self.processes);
         let owner = |(stored, used): (Option<StoredOwner>, UsageTotals)| OwnerTime {
@@ -202,7 +202,7 @@ impl<'a> UsageByOwner<'a> {
             more_owners,
             processes: processes.into_iter().map(process).collect(),
             more_processes,
-            top_by_week: most,
+            top_by_week,
         })
     }
 }
@@ -244,18 +244,18 @@ fn top_groups<K: Ord>(groups: BTreeMap<K, UsageGroup>) -> (Vec<(K, UsageTotals)>
 fn top_owners_by_week(
     owners: &BTreeMap<Option<StoredOwner>, UsageGroup>,
 ) -> BTreeMap<i64, (String, u64)> {
-    let mut most: BTreeMap<i64, (&str, u64)> = BTreeMap::new();
+    let mut top_by_week: BTreeMap<i64, (&str, u64)> = BTreeMap::new();
     for (owner, group) in owners {
         // Unknown owners may be several people.
         let Some(owner) = owner else { continue };
         for (week, ms) in &group.weeks {
-            let before = most.entry(*week).or_insert((owner.name.as_str(), 0));
+            let before = top_by_week.entry(*week).or_insert((owner.name.as_str(), 0));
             if *ms > before.1 {
                 *before = (owner.name.as_str(), *ms);
             }
         }
     }
-    let held = most.into_iter().filter(|(_, (_, ms))| *ms > 0);
+    let held = top_by_week.into_iter().filter(|(_, (_, ms))| *ms > 0);
     held.map(|(week, (name, ms))| (week, (name.to_owned(), ms)))
         .into_map()
 }
@@ -268,7 +268,7 @@ impl OwnerTotals {
             .map(|(monday, times)| WeekTime {
                 monday: local_hours::format_date(monday),
                 times,
-                most: self.top_by_week.remove(&monday),
+                top_owner: self.top_by_week.remove(&monday),
             })
             .collect()
     }
@@ -288,7 +288,7 @@ impl UsageGroup {
             idle_ms: self.used.idle_ms,
             unknown_ms: self.used.unknown_ms,
             memory_mib_s: u64::try_from(memory).unwrap_or(u64::MAX),
-            memory_most: self.used.most.map(Bytes),
+            memory_max: self.used.max_memory.map(Bytes),
             runs: self.runs,
         }
     }
@@ -301,7 +301,7 @@ impl RunTotals {
             idle_ms: usage.idle_ms,
             unknown_ms: usage.unknown_ms,
             memory: usage.memory.total,
-            most: usage.memory.most,
+            max_memory: usage.memory.max,
         });
     }
 
@@ -314,7 +314,7 @@ impl RunTotals {
             *sum = sum.saturating_add(more);
         }
         self.memory = self.memory.saturating_add(more.memory);
-        self.most = self.most.max(more.most);
+        self.max_memory = self.max_memory.max(more.max_memory);
     }
 
     const fn device_time_ms(&self) -> u64 {

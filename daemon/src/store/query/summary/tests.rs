@@ -38,7 +38,7 @@ fn used(busy_ms: u64, idle_ms: u64, memory_mib_s: u64, most: u64, runs: u64) -> 
         idle_ms,
         unknown_ms: 0,
         memory_mib_s,
-        memory_most: Some(Bytes::mib(most)),
+        memory_max: Some(Bytes::mib(most)),
         runs,
     }
 }
@@ -76,8 +76,8 @@ fn sums_devices_owners_programs_and_hours() {
         index: gpu,
         name: None,
         times,
-        memory_most: Some(Bytes::mib(most)),
-        memory_most_at: Some(Timestamp(MONDAY + most_at * HOUR)),
+        memory_max: Some(Bytes::mib(most)),
+        memory_max_at: Some(Timestamp(MONDAY + most_at * HOUR)),
         hottest: Some(40),
         energy_j: Some(joules),
     };
@@ -110,7 +110,7 @@ fn sums_devices_owners_programs_and_hours() {
         weeks: vec![WeekTime {
             monday: "2026-11-16".into(),
             times: all,
-            most: Some(("alice".into(), all_ms)),
+            top_owner: Some(("alice".into(), all_ms)),
         }],
         gaps: Vec::new(),
     };
@@ -256,7 +256,7 @@ fn includes_unknown_owners_and_names() {
     let summary = stage.summary(&all_times());
     assert_eq!(seconds(&summary).0, [(None, 10)]);
     assert_eq!(summary.processes[0].label, "?");
-    assert_eq!(summary.weeks[0].most, None);
+    assert_eq!(summary.weeks[0].top_owner, None);
 }
 
 #[test]

@@ -52,10 +52,10 @@ fn needed(excess: Excess) -> u64 {
 /// Whether the job causes a part of the excess: what others claimed later and may not be
 /// ended does not make up all of it.
 pub(super) fn is_newest(candidate: &VictimCandidate, kept: &[ExemptUsage], excess: Excess) -> bool {
-    let is_after = |it: &&ExemptUsage| {
-        it.person != Some(candidate.person)
-            && it.priority <= candidate.priority
-            && it.claimed > candidate.claimed
+    let is_after = |usage: &&ExemptUsage| {
+        usage.person != Some(candidate.person)
+            && usage.priority <= candidate.priority
+            && usage.claimed > candidate.claimed
     };
     let after = kept.iter().filter(is_after);
     saturating_total(after.map(|it| it.holds)) < needed(excess)

@@ -14,9 +14,9 @@ pub(super) fn is_owner_due(
     match due {
         DueOwners::Nobody => false,
         DueOwners::Anybody => true,
-        DueOwners::Owners { over, .. } => {
+        DueOwners::Owners { past_grace, .. } => {
             let uid = context.people[job.person].uid;
-            uid.is_some_and(|uid| over.contains(&uid))
+            uid.is_some_and(|uid| past_grace.contains(&uid))
         }
     }
 }
@@ -64,12 +64,12 @@ pub(super) fn milder_policy_exemption(
         profile.users()
     });
     let mut measures = users.map(|at| &rules.users[at].measures);
-    measures.find_map(|it| {
-        let is_only_warned = it.action == Some(GuardAction::Warn);
-        let is_rehearsed = it.mode == Some(GuardMode::DryRun) && mode > GuardMode::DryRun;
+    measures.find_map(|kind| {
+        let is_only_warned = kind.action == Some(GuardAction::Warn);
+        let is_dry_run = kind.mode == Some(GuardMode::DryRun) && mode > GuardMode::DryRun;
         match () {
             () if is_only_warned => Some("its owner is only warned"),
-            () if is_rehearsed => Some("its owner's rules are a dry run"),
+            () if is_dry_run => Some("its owner's rules are a dry run"),
             () => None,
         }
     })

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn create_states(
     context: &EvaluationContext<'_>,
     violations: &mut BTreeMap<ViolationSubject, ViolationState>,
-    found: &BTreeMap<SubjectIndex, Finding>,
+    findings: &BTreeMap<SubjectIndex, Finding>,
     room: &mut usize,
     overflow: &mut Overflow,
 ) -> Vec<Option<SubjectIndex>> {
@@ -29,7 +29,7 @@ pub(super) fn create_states(
         };
     let before = subjects(violations);
     let existing: BTreeSet<SubjectIndex> = before.iter().copied().flatten().into_set();
-    for (subject, finding) in found {
+    for (subject, finding) in findings {
         if let Finding::Holds(held) = finding
             && !existing.contains(subject)
         {

@@ -68,8 +68,8 @@ fn check_members(linter: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
     if users.is_empty() || rule.members != by_name_alone {
         return;
     }
-    let is_excepted = |user: &str| rule.except_users.iter().any(|it| is_same_user(it, user));
-    let is_left = |user: &String| !is_excepted(user) && !linter.is_protected(user);
+    let is_exempt = |user: &str| rule.except_users.iter().any(|it| is_same_user(it, user));
+    let is_left = |user: &String| !is_exempt(user) && !linter.is_protected(user);
     if !users.iter().any(is_left) {
         let what = "all users are in except_users or in [protect], so this never matches";
         linter.warn(&format!("{at}.users"), what);

@@ -165,7 +165,7 @@ fn check_behaviours(linter: &mut Linter<'_>, rules: &[BehaviourRule]) {
 
 /// Whether every violation of `other` is also a violation of `first`, no later.
 fn covers(first: &BehaviourRule, other: &BehaviourRule) -> bool {
-    let comes_of = |measures: &Measures| (measures.action, measures.mode, measures.grace);
+    let response = |measures: &Measures| (measures.action, measures.mode, measures.grace);
     let is_about_all = first.members.is_empty() || first.members == other.members;
     let excepts_no_more = first
         .except_users
@@ -180,7 +180,7 @@ fn covers(first: &BehaviourRule, other: &BehaviourRule) -> bool {
             && first.command == other.command
     };
     (!matches!(first.behaviour, ForbiddenBehaviour::Waste { .. }) || selects_the_same())
-        && comes_of(&first.measures) == comes_of(&other.measures)
+        && response(&first.measures) == response(&other.measures)
         && (first.ends_services || !other.ends_services)
         && is_about_all
         && excepts_no_more
@@ -190,10 +190,12 @@ fn covers(first: &BehaviourRule, other: &BehaviourRule) -> bool {
         && is_stricter(&first.behaviour, &other.behaviour)
 }
 
-/// Whether nothing can break `other` without breaking `this`.
-fn is_stricter(this: &ForbiddenBehaviour, other: &ForbiddenBehaviour) -> bool {
-    match (this, other) {
-        (ForbiddenBehaviour::Duration(this), ForbiddenBehaviour::Duration(other)) => this <= other,
+/// Whether nothing can break `other` without breaking `first`.
+fn is_stricter(first: &ForbiddenBehaviour, other: &ForbiddenBehaviour) -> bool {
+    match (first, other) {
+        (ForbiddenBehaviour::Duration(first), ForbiddenBehaviour::Duration(other)) => {
+            first <= other
+        }
         (
             ForbiddenBehaviour::Idle {
                 limit,

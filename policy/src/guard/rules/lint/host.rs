@@ -9,7 +9,7 @@ use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{Lint, PolicyKind};
 use std::collections::BTreeSet;
 
-/// What is known of a host.
+/// The known facts of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostInventory<'a> {
     /// The [`user_names`] that its name service does not know.
@@ -50,27 +50,27 @@ fn user_lists<'r>(rules: &'r RuleSet) -> Vec<(String, &'r Vec<String>)> {
         let lists = lists.iter();
         listed.extend(lists.map(|(key, users)| (format!("{at}.{key}"), *users)));
     };
-    for it in &rules.groups {
+    for policy in &rules.groups {
         add(
             PolicyKind::Group,
-            &it.name,
-            &[("members", &it.members.users)],
+            &policy.name,
+            &[("members", &policy.members.users)],
         );
     }
-    for it in &rules.gpus {
-        let (allowed, blocked) = (&it.allowed_users, &it.blocked_users);
+    for policy in &rules.gpus {
+        let (allowed, blocked) = (&policy.allowed_users, &policy.blocked_users);
         let lists = [("allowed_users", allowed), ("blocked_users", blocked)];
-        add(PolicyKind::Gpu, &it.name, &lists);
+        add(PolicyKind::Gpu, &policy.name, &lists);
     }
-    for it in &rules.times {
-        let (allowed, blocked) = (&it.allowed_users, &it.blocked_users);
+    for policy in &rules.times {
+        let (allowed, blocked) = (&policy.allowed_users, &policy.blocked_users);
         let lists = [("allowed_users", allowed), ("blocked_users", blocked)];
-        add(PolicyKind::Time, &it.name, &lists);
+        add(PolicyKind::Time, &policy.name, &lists);
     }
-    for it in &rules.behaviours {
-        let (users, except) = (&it.members.users, &it.except_users);
+    for policy in &rules.behaviours {
+        let (users, except) = (&policy.members.users, &policy.except_users);
         let lists = [("users", users), ("except_users", except)];
-        add(PolicyKind::Rule, &it.name, &lists);
+        add(PolicyKind::Rule, &policy.name, &lists);
     }
     listed
 }
@@ -78,23 +78,23 @@ fn user_lists<'r>(rules: &'r RuleSet) -> Vec<(String, &'r Vec<String>)> {
 /// Lints names that do not exist on this host, ordered by line. A name may also be that of
 /// a container. Patterns are not checked: they are meant for hosts that differ.
 #[must_use]
-pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
+pub fn lint_for_host(rules: &RuleSet, host: &HostInventory<'_>) -> Vec<Lint> {
     let mut linter = Linter {
         rules,
         warnings: Vec::new(),
     };
     for user in &rules.users {
         let at = policy_path(PolicyKind::User, &user.name);
-        check_unknown_names(&mut linter, "user", here.unknown_users, &at, [&user.name]);
+        check_unknown_names(&mut linter, "user", host.unknown_users, &at, [&user.name]);
         check_absent_gpus(
             &mut linter,
-            here,
+            host,
             &format!("{at}.allowed_gpus"),
             &user.allowed_gpus,
         );
         check_absent_gpus(
             &mut linter,
-            here,
+            host,
             &format!("{at}.blocked_gpus"),
             &user.blocked_gpus,
         );
@@ -103,19 +103,19 @@ pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
         let at = policy_path(PolicyKind::Group, &group.name);
         check_absent_gpus(
             &mut linter,
-            here,
+            host,
             &format!("{at}.allowed_gpus"),
             &group.allowed_gpus,
         );
         check_absent_gpus(
             &mut linter,
-            here,
+            host,
             &format!("{at}.blocked_gpus"),
             &group.blocked_gpus,
         );
     }
     for (at, users) in user_lists(rules) {
-        check_unknown_names(&mut linter, "user", here.unknown_users, &at, users);
+        check_unknown_names(&mut linter, "user", host.unknown_users, &at, users);
     }
     let groups = rules.groups.iter();
     let groups = groups.map(|it| (policy_path(PolicyKind::Group, &it.name), &it.members));
@@ -126,7 +126,7 @@ pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
         check_unknown_names(
             &mut linter,
             "group",
-            here.unknown_groups,
+            host.unknown_groups,
             &at,
             &members.unix_groups,
         );
@@ -141,7 +141,7 @@ pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
         // A GPU policy without `gpus` selects its GPUs by its own name.
         let listed = format!("{at}.gpus");
         let at = if linter.has_key(&listed) { listed } else { at };
-        check_absent_gpus(&mut linter, here, &at, gpus);
+        check_absent_gpus(&mut linter, host, &at, gpus);
     }
     linter.warnings.sort_indirect();
     linter.warnings
@@ -164,17 +164,17 @@ fn check_unknown_names<'a>(
 
 fn check_absent_gpus(
     linter: &mut Linter<'_>,
-    here: &HostInventory<'_>,
+    host: &HostInventory<'_>,
     at: &str,
     gpus: &[GpuSelector],
 ) {
-    if here.devices.is_empty() {
+    if host.devices.is_empty() {
         return;
     }
     let parts = gpus.iter().flat_map(|gpu| gpu.0.split(','));
     let is_absent = |part: &&str| {
         // A pattern may be meant for GPUs to come.
-        let found = select_devices(part, here.devices);
+        let found = select_devices(part, host.devices);
         matches!(found, Err(DeviceSelectorError::Unknown { .. }))
     };
     let mut absent: Vec<&str> = Vec::new();
@@ -206,12 +206,12 @@ mod tests {
     fn lint_with(strangers: &[&str], devices: &[DeviceName<'_>]) -> Vec<String> {
         let rules = parse(RULES).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
         let strangers: BTreeSet<String> = strangers.iter().map(ToString::to_string).collect();
-        let here = HostInventory {
+        let host = HostInventory {
             unknown_users: &strangers,
             unknown_groups: &BTreeSet::new(),
             devices,
         };
-        let found = lint_for_host(&rules, &here);
+        let found = lint_for_host(&rules, &host);
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -254,12 +254,12 @@ mod tests {
         let named: Vec<&str> = group_names(&rules).into_iter().collect();
         assert_eq!(named, ["4242", "ml", "mll"]);
         let no_groups: BTreeSet<String> = ["4242", "mll"].map(str::to_owned).into();
-        let here = HostInventory {
+        let host = HostInventory {
             unknown_users: &no_groups,
             unknown_groups: &no_groups,
             devices: &[],
         };
-        let listed: Vec<String> = lint_for_host(&rules, &here)
+        let listed: Vec<String> = lint_for_host(&rules, &host)
             .iter()
             .map(ToString::to_string)
             .collect();

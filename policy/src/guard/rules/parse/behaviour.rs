@@ -147,11 +147,11 @@ pub(super) const BEHAVIOUR_KEYS: [(&str, &[&str]); 6] = [
 
 impl TableEntry for BehaviourDraft {
     const KEYS: TableKeys<Self> = &[
-        &KeyGroup::new(NAME_FIELDS, |it: &mut Self| it),
-        &KeyGroup::new(MEMBERS, |it: &mut Self| &mut it.members),
-        &KeyGroup::new(SELECTION_FIELDS, |it: &mut Self| it),
-        &KeyGroup::new(BEHAVIOUR_FIELDS, |it: &mut Self| it),
-        &KeyGroup::new(MEASURES, |it: &mut Self| &mut it.measures),
+        &KeyGroup::new(NAME_FIELDS, |draft: &mut Self| draft),
+        &KeyGroup::new(MEMBERS, |draft: &mut Self| &mut draft.members),
+        &KeyGroup::new(SELECTION_FIELDS, |draft: &mut Self| draft),
+        &KeyGroup::new(BEHAVIOUR_FIELDS, |draft: &mut Self| draft),
+        &KeyGroup::new(MEASURES, |draft: &mut Self| &mut draft.measures),
     ];
 
     fn with_name(_: &str) -> Self {
@@ -162,12 +162,12 @@ impl TableEntry for BehaviourDraft {
         at.check_has_name();
         let present_keys = BEHAVIOUR_KEYS.iter().filter(|(key, _)| at.has_key(key));
         let present_keys: Vec<&str> = present_keys.map(|(key, _)| *key).collect();
-        let mores: BTreeSet<&str> = BEHAVIOUR_KEYS
+        let behaviour_keys: BTreeSet<&str> = BEHAVIOUR_KEYS
             .iter()
             .flat_map(|(_, more)| *more)
             .copied()
             .into_set();
-        for more in mores {
+        for more in behaviour_keys {
             let has_it = BEHAVIOUR_KEYS.iter().filter(|(_, all)| all.contains(&more));
             let keys: Vec<&str> = has_it.map(|(key, _)| *key).collect();
             if at.has_key(more) && !keys.iter().any(|key| present_keys.contains(key)) {
@@ -211,14 +211,14 @@ const NAME_FIELDS: &[Field<BehaviourDraft>] = &[
         name: "name",
         reference_value: ReferenceValue::Example("\"notebooks\""),
         help: "The name of the rule.",
-        set: |it, at| store(&mut it.name, at.name()),
+        set: |draft, at| store(&mut draft.name, at.name()),
     },
     Field {
         name: "users",
         reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
         help: "The rule applies to jobs of these users, by name or number. This and the next four\n\
                add up. Without any of them, the rule applies to everybody.",
-        set: |it, at| store(&mut it.members.users, at.users()),
+        set: |draft, at| store(&mut draft.members.users, at.users()),
     },
 ];
 
@@ -227,25 +227,25 @@ const SELECTION_FIELDS: &[Field<BehaviourDraft>] = &[
         name: "except_users",
         reference_value: ReferenceValue::Example("[\"carol\"]"),
         help: "The rule does not apply to jobs of these users.",
-        set: |it, at| store(&mut it.except_users, at.users()),
+        set: |draft, at| store(&mut draft.except_users, at.users()),
     },
     Field {
         name: "gpus",
         reference_value: ReferenceValue::Example("[0, 1]"),
         help: "Only jobs that use these GPUs.",
-        set: |it, at| store(&mut it.gpus, at.gpus()),
+        set: |draft, at| store(&mut draft.gpus, at.gpus()),
     },
     Field {
         name: "processes",
         reference_value: ReferenceValue::Example("[\"jupyter*\", \"ipykernel*\"]"),
         help: "Only processes with these whole names, with * and ?.",
-        set: |it, at| store(&mut it.processes, at.globs()),
+        set: |draft, at| store(&mut draft.processes, at.globs()),
     },
     Field {
         name: "command",
         reference_value: ReferenceValue::Example("\"ipykernel_launcher\""),
         help: "Only processes with a command line that matches this regular expression.",
-        set: |it, at| it.command = at.pattern(),
+        set: |draft, at| draft.command = at.pattern(),
     },
 ];
 
@@ -255,29 +255,29 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
         name: "duration_limit_hours",
         reference_value: ReferenceValue::Example("48"),
         help: "The longest time that a process may hold a GPU.",
-        set: |it, at| {
-            it.duration = at.duration(TimeUnit::Hours, Duration::ZERO, bounds::MAX_DURATION);
+        set: |draft, at| {
+            draft.duration = at.duration(TimeUnit::Hours, Duration::ZERO, bounds::MAX_DURATION);
         },
     },
     Field {
         name: "idle_limit_minutes",
         reference_value: ReferenceValue::Example("120"),
         help: "A job may not be idle for this long.",
-        set: |it, at| {
-            it.idle = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        set: |draft, at| {
+            draft.idle = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
         },
     },
     Field {
         name: "idle_min_memory_gb",
         reference_value: ReferenceValue::Example("1"),
         help: "Only while the job holds at least this much memory, in GiB.",
-        set: |it, at| store(&mut it.idle_min_memory, at.gib()),
+        set: |draft, at| store(&mut draft.idle_min_memory, at.gib()),
     },
     Field {
         name: "idle_with_connections",
         reference_value: ReferenceValue::Example("true"),
         help: "Also while clients are connected to the job.",
-        set: |it, at| store(&mut it.idle_with_connections, at.boolean()),
+        set: |draft, at| store(&mut draft.idle_with_connections, at.boolean()),
     },
     Field {
         name: "idle_cpu_below_pct",
@@ -285,26 +285,27 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
         help: "Only while the job uses less of a processor core than this at all times: 1, 2,\n\
                5, 10, 20, 50 or 100. Only processes that hold a GPU count. An unknown value\n\
                does not count as idle.",
-        set: |it, at| it.idle_cpu_below = at.percent_among(&CPU_STEPS),
+        set: |draft, at| draft.idle_cpu_below = at.percent_among(&CPU_STEPS),
     },
     Field {
         name: "waste_below_pct",
         reference_value: ReferenceValue::Example("10"),
         help: "The mean utilization of a job may not be below this.",
-        set: |it, at| it.waste_below = at.percent(),
+        set: |draft, at| draft.waste_below = at.percent(),
     },
     Field {
         name: "waste_min_memory_gb",
         reference_value: ReferenceValue::Example("20"),
         help: "Only while the job holds at least this much memory, in GiB.",
-        set: |it, at| store(&mut it.waste_min_memory, at.gib()),
+        set: |draft, at| store(&mut draft.waste_min_memory, at.gib()),
     },
     Field {
         name: "waste_hours",
         reference_value: ReferenceValue::Example("4"),
         help: "Over this time; one hour by default.",
-        set: |it, at| {
-            it.waste_hours = at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        set: |draft, at| {
+            draft.waste_hours =
+                at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
         },
     },
     Field {
@@ -312,9 +313,9 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
         reference_value: ReferenceValue::Example("\"end\""),
         help: "What is done about idle or wasteful jobs that others can reach over TCP: \"warn\",\n\
                the default, or \"end\", as for other jobs.",
-        set: |it, at| {
+        set: |draft, at| {
             store(
-                &mut it.ends_services,
+                &mut draft.ends_services,
                 at.keyword(&[("warn", false), ("end", true)]),
             )
         },
@@ -323,14 +324,14 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
         name: "runaway_above_pct",
         reference_value: ReferenceValue::Example("95"),
         help: "A process may not stay above this utilization while its memory does not fall.",
-        set: |it, at| it.runaway_above = at.percent(),
+        set: |draft, at| draft.runaway_above = at.percent(),
     },
     Field {
         name: "runaway_minutes",
         reference_value: ReferenceValue::Example("30"),
         help: "For this long; five minutes by default.",
-        set: |it, at| {
-            it.runaway_limit =
+        set: |draft, at| {
+            draft.runaway_limit =
                 at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
         },
     },
@@ -338,21 +339,22 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
         name: "runaway_orphaned",
         reference_value: ReferenceValue::Example("true"),
         help: "Only processes with a parent that has ended.",
-        set: |it, at| store(&mut it.runaway_orphaned, at.boolean()),
+        set: |draft, at| store(&mut draft.runaway_orphaned, at.boolean()),
     },
     Field {
         name: "growth_gb",
         reference_value: ReferenceValue::Example("4"),
         help: "The memory of a process may not grow by this much, in GiB, with growth in each\n\
                quarter of the time.",
-        set: |it, at| it.growth = at.gib(),
+        set: |draft, at| draft.growth = at.gib(),
     },
     Field {
         name: "growth_hours",
         reference_value: ReferenceValue::Example("6"),
         help: "Within this time; one hour by default.",
-        set: |it, at| {
-            it.growth_hours = at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        set: |draft, at| {
+            draft.growth_hours =
+                at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
         },
     },
     Field {
@@ -361,13 +363,13 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
         help: "A process may not have a rogue verdict of this risk or a greater one: \"low\",\n\
                \"medium\", \"high\" or \"critical\". Only a verdict with indicators of two\n\
                families counts, one of them near-proof.",
-        set: |it, at| it.rogue_risk = at.keyword(&RISKS),
+        set: |draft, at| draft.rogue_risk = at.keyword(&RISKS),
     },
     Field {
         name: "rogue_threats",
         reference_value: ReferenceValue::Example("[\"crypto_miner\"]"),
         help: "Only these threats: \"crypto_miner\", \"suspicious_process\", \"resource_abuser\",\n\
                \"data_exfiltrator\". By default the first two.",
-        set: |it, at| it.rogue_threats = at.list(|at| at.keyword(&THREATS)),
+        set: |draft, at| draft.rogue_threats = at.list(|at| at.keyword(&THREATS)),
     },
 ];

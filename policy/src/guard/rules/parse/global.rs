@@ -27,7 +27,7 @@ impl GlobalDraft {
         // If both switches are on, the milder mode applies. `hard_enforcement` alone is
         // enough, although soft is the default.
         let is_hard = self.hard == Some(true) && self.soft != Some(true);
-        let is_neither = self.soft == Some(false) && !is_hard;
+        let is_not_soft_or_hard = self.soft == Some(false) && !is_hard;
         rules.armed_mode = if is_hard {
             EnforcementMode::Enforce
         } else {
@@ -35,7 +35,7 @@ impl GlobalDraft {
         };
         rules.mode = if self.is_disabled {
             GuardMode::Disabled
-        } else if !self.is_armed || is_neither {
+        } else if !self.is_armed || is_not_soft_or_hard {
             GuardMode::DryRun
         } else {
             rules.armed_mode.mode()
@@ -43,7 +43,7 @@ impl GlobalDraft {
         rules.switch_conflict = if self.soft == Some(true) && self.hard == Some(true) {
             Some(SwitchConflict::Both)
         } else {
-            is_neither.then_some(SwitchConflict::Neither)
+            is_not_soft_or_hard.then_some(SwitchConflict::Neither)
         };
         rules.defaults = self.defaults;
         rules.enforcement = self.enforcement;
@@ -51,10 +51,12 @@ impl GlobalDraft {
 }
 
 pub(super) const GLOBAL: TableKeys<GlobalDraft> = &[
-    &KeyGroup::new(SWITCHES, |it: &mut GlobalDraft| it),
-    &KeyGroup::prefixed("default_", LIMITS, |it: &mut GlobalDraft| &mut it.defaults),
-    &KeyGroup::prefixed("default_", PROCESSES, |it: &mut GlobalDraft| {
-        &mut it.defaults
+    &KeyGroup::new(SWITCHES, |draft: &mut GlobalDraft| draft),
+    &KeyGroup::prefixed("default_", LIMITS, |draft: &mut GlobalDraft| {
+        &mut draft.defaults
+    }),
+    &KeyGroup::prefixed("default_", PROCESSES, |draft: &mut GlobalDraft| {
+        &mut draft.defaults
     }),
 ];
 
@@ -63,19 +65,21 @@ const SWITCHES: &[Field<GlobalDraft>] = &[
         name: "enabled",
         reference_value: ReferenceValue::Default("true"),
         help: "Whether the guard evaluates rules.",
-        set: |it, at| store(&mut it.is_disabled, at.boolean().map(|is| !is)),
+        set: |draft, at| store(&mut draft.is_disabled, at.boolean().map(|is| !is)),
     },
     Field {
         name: "dry_run",
         reference_value: ReferenceValue::Default("true"),
         help: "Whether the guard only records what it would do.",
-        set: |it, at| store(&mut it.is_armed, at.boolean().map(|is| !is)),
+        set: |draft, at| store(&mut draft.is_armed, at.boolean().map(|is| !is)),
     },
 ];
 
 pub(super) const ENFORCEMENT: TableKeys<GlobalDraft> = &[
-    &KeyGroup::new(MODE_FIELDS, |it: &mut GlobalDraft| it),
-    &KeyGroup::new(WARNING_FIELDS, |it: &mut GlobalDraft| &mut it.enforcement),
+    &KeyGroup::new(MODE_FIELDS, |draft: &mut GlobalDraft| draft),
+    &KeyGroup::new(WARNING_FIELDS, |draft: &mut GlobalDraft| {
+        &mut draft.enforcement
+    }),
 ];
 
 const MODE_FIELDS: &[Field<GlobalDraft>] = &[
@@ -83,7 +87,7 @@ const MODE_FIELDS: &[Field<GlobalDraft>] = &[
         name: "soft_enforcement",
         reference_value: ReferenceValue::Default("true"),
         help: "Warns, reminds, and ends jobs when the grace period is over.",
-        set: |it, at| it.soft = at.boolean(),
+        set: |draft, at| draft.soft = at.boolean(),
     },
     Field {
         name: "hard_enforcement",
@@ -92,7 +96,7 @@ const MODE_FIELDS: &[Field<GlobalDraft>] = &[
                limits after a second sample. Idleness and waste still have a warning and a\n\
                grace period.\n\
                Set soft_enforcement = false with it.",
-        set: |it, at| it.hard = at.boolean(),
+        set: |draft, at| draft.hard = at.boolean(),
     },
 ];
 
@@ -102,55 +106,55 @@ const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
         reference_value: ReferenceValue::Default("300"),
         help: "Time from the first warning to the end. Idleness and waste have a grace period\n\
                in every mode, of 300 seconds where this is 0.",
-        set: |it, at| {
+        set: |draft, at| {
             let grace = at.duration(TimeUnit::Seconds, Duration::ZERO, bounds::MAX_GRACE);
-            store(&mut it.grace, grace);
+            store(&mut draft.grace, grace);
         },
     },
     Field {
         name: "max_warnings",
         reference_value: ReferenceValue::Default("3"),
         help: "Number of warnings within the grace period, evenly spread.",
-        set: |it, at| store(&mut it.max_warnings, at.count(bounds::MAX_WARNINGS)),
+        set: |draft, at| store(&mut draft.max_warnings, at.count(bounds::MAX_WARNINGS)),
     },
     Field {
         name: "utilization_window_minutes",
         reference_value: ReferenceValue::Default("5"),
         help: "Utilization limits use the mean over this time.",
-        set: |it, at| {
+        set: |draft, at| {
             let window = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
-            store(&mut it.utilization_window, window);
+            store(&mut draft.utilization_window, window);
         },
     },
     Field {
         name: "idle_below_pct",
         reference_value: ReferenceValue::Default("5"),
         help: "A process with less utilization than this is idle.",
-        set: |it, at| store(&mut it.idle_below, at.percent()),
+        set: |draft, at| store(&mut draft.idle_below, at.percent()),
     },
     Field {
         name: "settled_after_minutes",
         reference_value: ReferenceValue::Default("5"),
         help: "A violation that was not observed for this long is over, and its warnings are\n\
                forgotten.",
-        set: |it, at| {
+        set: |draft, at| {
             let settled = at.duration(TimeUnit::Minutes, Duration::ZERO, bounds::MAX_WINDOW);
-            store(&mut it.settled_after, settled);
+            store(&mut draft.settled_after, settled);
         },
     },
     Field {
         name: "max_snoozes",
         reference_value: ReferenceValue::Default("1"),
         help: "How often a warned person may ask for more time: gpukillctl guard snooze PID.",
-        set: |it, at| store(&mut it.max_snoozes, at.count(bounds::MAX_WARNINGS)),
+        set: |draft, at| store(&mut draft.max_snoozes, at.count(bounds::MAX_WARNINGS)),
     },
     Field {
         name: "snooze_minutes",
         reference_value: ReferenceValue::Default("30"),
         help: "How much time a snooze adds.",
-        set: |it, at| {
+        set: |draft, at| {
             let snooze = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
-            store(&mut it.snooze, snooze);
+            store(&mut draft.snooze, snooze);
         },
     },
     Field {
@@ -158,9 +162,9 @@ const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
         reference_value: ReferenceValue::Default("60"),
         help: "After ending a job for exceeding a limit, wait this long before ending another\n\
                for the same limit or a limit of that GPU, so that its memory can be released.",
-        set: |it, at| {
+        set: |draft, at| {
             let cooldown = at.duration(TimeUnit::Seconds, Duration::ZERO, bounds::MAX_GRACE);
-            store(&mut it.cooldown, cooldown);
+            store(&mut draft.cooldown, cooldown);
         },
     },
     Field {
@@ -169,19 +173,21 @@ const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
         help: "Circuit breaker: before more jobs than this are ended in ten minutes, each\n\
                person counted at most twice, the guard goes back to dry run until an admin sets\n\
                soft or enforce again.",
-        set: |it, at| store(&mut it.max_ended, at.count_within(1, bounds::MAX_ENDED)),
+        set: |draft, at| store(&mut draft.max_ended, at.count_within(1, bounds::MAX_ENDED)),
     },
 ];
 
-pub(super) const PROTECT: TableKeys<ProtectRules> =
-    &[&KeyGroup::new(PROTECT_FIELDS, |it: &mut ProtectRules| it)];
+pub(super) const PROTECT: TableKeys<ProtectRules> = &[&KeyGroup::new(
+    PROTECT_FIELDS,
+    |draft: &mut ProtectRules| draft,
+)];
 
 const PROTECT_FIELDS: &[Field<ProtectRules>] = &[
     Field {
         name: "users",
         reference_value: ReferenceValue::Example("[\"gdm\"]"),
         help: "Users, by name or number.",
-        set: |it, at| store(&mut it.users, at.users()),
+        set: |draft, at| store(&mut draft.users, at.users()),
     },
     Field {
         name: "processes",
@@ -190,7 +196,7 @@ const PROTECT_FIELDS: &[Field<ProtectRules>] = &[
                system accounts (below UID_MIN of login.defs), and the display server of the\n\
                person at a seat. It protects no other process of a person and none in a\n\
                container: images, units and users protect those.",
-        set: |it, at| store(&mut it.processes, at.globs()),
+        set: |draft, at| store(&mut draft.processes, at.globs()),
     },
     Field {
         name: "command",
@@ -198,20 +204,20 @@ const PROTECT_FIELDS: &[Field<ProtectRules>] = &[
         help: "A regular expression for command lines. Any user can write matching text into\n\
                their own command line. A command line that cannot be read counts as matching:\n\
                in doubt no rule applies.",
-        set: |it, at| it.command = at.pattern(),
+        set: |draft, at| draft.command = at.pattern(),
     },
     Field {
         name: "images",
         reference_value: ReferenceValue::Example("[\"*/triton:*\"]"),
         help: "Images of containers that root runs, with * and ?. Other containers do not\n\
                count, because a user who runs a container can name its image freely.",
-        set: |it, at| store(&mut it.images, at.globs()),
+        set: |draft, at| store(&mut draft.images, at.globs()),
     },
     Field {
         name: "units",
         reference_value: ReferenceValue::Example("[\"ollama.service\", \"vllm@*.service\"]"),
         help: "Units of the system manager, with * and ?. Units of a user's own systemd do not\n\
                count, and a pattern matches no login session and no user@UID.service.",
-        set: |it, at| store(&mut it.units, at.globs()),
+        set: |draft, at| store(&mut draft.units, at.globs()),
     },
 ];

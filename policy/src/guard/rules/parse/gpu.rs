@@ -10,8 +10,8 @@ use toml::de::DeValue;
 
 impl TableEntry for GpuPolicy {
     const KEYS: TableKeys<Self> = &[
-        &KeyGroup::new(GPU_FIELDS, |it: &mut Self| it),
-        &KeyGroup::new(MEASURES, |it: &mut Self| &mut it.measures),
+        &KeyGroup::new(GPU_FIELDS, |draft: &mut Self| draft),
+        &KeyGroup::new(MEASURES, |draft: &mut Self| &mut draft.measures),
     ];
 
     fn with_name(name: &str) -> Self {
@@ -34,12 +34,12 @@ const GPU_FIELDS: &[Field<GpuPolicy>] = &[
         name: "gpu_index",
         reference_value: ReferenceValue::Example("0"),
         help: "Optional. It must equal the name of the table.",
-        set: |it, at| {
+        set: |draft, at| {
             let index = at.count(u64::from(u32::MAX));
             if let Some(index) = index
-                && index.to_string() != it.name
+                && index.to_string() != draft.name
             {
-                let what = format!("{index} is not the name of its table, \"{}\"", it.name);
+                let what = format!("{index} is not the name of its table, \"{}\"", draft.name);
                 let suggestion = format!("leave it out, or write gpus = [{index}]");
                 at.report_with_suggestion(what, Some(suggestion));
             }
@@ -50,57 +50,57 @@ const GPU_FIELDS: &[Field<GpuPolicy>] = &[
         reference_value: ReferenceValue::Example("[0, \"2-3\", \"GPU-8f3c9d\", \"*H100*\"]"),
         help: "The GPUs that the policy applies to: indices, UUIDs, PCI addresses, names\n\
                with *. Without it, the name of the table selects them.",
-        set: |it, at| {
+        set: |draft, at| {
             let gpus = at.gpus();
             if gpus.as_ref().is_some_and(Vec::is_empty) {
                 at.report("names no GPU");
             }
-            store(&mut it.gpus, gpus);
+            store(&mut draft.gpus, gpus);
         },
     },
     Field {
         name: "max_memory_gb",
         reference_value: ReferenceValue::Example("40"),
         help: "Memory of the GPU that one process may hold, in GiB.",
-        set: |it, at| it.max_memory = at.gib(),
+        set: |draft, at| draft.max_memory = at.gib(),
     },
     Field {
         name: "max_utilization_pct",
         reference_value: ReferenceValue::Example("90"),
         help: "Mean utilization by all processes together. It only warns, unless action is\n\
                \"terminate\".",
-        set: |it, at| it.max_utilization = at.percent(),
+        set: |draft, at| draft.max_utilization = at.percent(),
     },
     Field {
         name: "reserved_memory_gb",
         reference_value: ReferenceValue::Example("2"),
         help: "Memory that must stay free, in GiB.",
-        set: |it, at| it.reserved_memory = at.gib(),
+        set: |draft, at| draft.reserved_memory = at.gib(),
     },
     Field {
         name: "allowed_users",
         reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
         help: "The only users who may use the GPU, by name or number. By default all.",
-        set: |it, at| store(&mut it.allowed_users, at.users()),
+        set: |draft, at| store(&mut draft.allowed_users, at.users()),
     },
     Field {
         name: "blocked_users",
         reference_value: ReferenceValue::Example("[\"carol\"]"),
         help: "Users who may not use the GPU, even if another key allows them.",
-        set: |it, at| store(&mut it.blocked_users, at.users()),
+        set: |draft, at| store(&mut draft.blocked_users, at.users()),
     },
     Field {
         name: "allowed_processes",
         reference_value: ReferenceValue::Example("[\"python*\"]"),
         help: "The only processes that may use the GPU, by their whole names with * and ?. By\n\
                default all.",
-        set: |it, at| store(&mut it.allowed_processes, at.globs()),
+        set: |draft, at| store(&mut draft.allowed_processes, at.globs()),
     },
     Field {
         name: "blocked_processes",
         reference_value: ReferenceValue::Example("[\"xmrig\"]"),
         help: "Processes that may not use the GPU, even if another key allows them.",
-        set: |it, at| store(&mut it.blocked_processes, at.globs()),
+        set: |draft, at| store(&mut draft.blocked_processes, at.globs()),
     },
     Field {
         name: "maintenance_window",
@@ -108,7 +108,7 @@ const GPU_FIELDS: &[Field<GpuPolicy>] = &[
             "{ start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }",
         ),
         help: "When nobody may use the GPU.",
-        set: |it, at| it.maintenance = <Hours as TableEntry>::read("", at),
+        set: |draft, at| draft.maintenance = <Hours as TableEntry>::read("", at),
     },
 ];
 
@@ -148,8 +148,8 @@ impl ValueReader<'_, '_> {
                     return None;
                 }
                 Some((first, last)) if last - first >= bounds::MAX_RANGE => {
-                    let most = bounds::MAX_RANGE;
-                    self.report(format!("{part:?} means more than {most} GPUs"));
+                    let max = bounds::MAX_RANGE;
+                    self.report(format!("{part:?} means more than {max} GPUs"));
                     return None;
                 }
                 Some((first, last)) => {

@@ -13,31 +13,31 @@ pub(super) const HOURS: &[Field<Hours>] = &[
         name: "start_time",
         reference_value: ReferenceValue::Example("\"09:00\""),
         help: "The start, in local time.",
-        set: |it, at| {
+        set: |draft, at| {
             let time = at.time();
             if time == Some(MINUTES_PER_DAY) {
                 at.report("a window cannot start at 24:00: write 00:00 of the next day");
             }
-            store(&mut it.from, time);
+            store(&mut draft.from, time);
         },
     },
     Field {
         name: "end_time",
         reference_value: ReferenceValue::Example("\"17:00\""),
         help: "The end, in local time; on the next day if it is not after start_time.",
-        set: |it, at| store(&mut it.to, at.time()),
+        set: |draft, at| store(&mut draft.to, at.time()),
     },
     Field {
         name: "days_of_week",
         reference_value: ReferenceValue::Example("[\"Mon-Fri\"]"),
         help: "The days on which the window starts: \"Monday\", \"Mon\", \"Mon-Fri\". By default\n\
                every day.",
-        set: |it, at| store(&mut it.days, at.days()),
+        set: |draft, at| store(&mut draft.days, at.days()),
     },
 ];
 
 impl TableEntry for Hours {
-    const KEYS: TableKeys<Self> = &[&KeyGroup::new(HOURS, |it: &mut Self| it)];
+    const KEYS: TableKeys<Self> = &[&KeyGroup::new(HOURS, |draft: &mut Self| draft)];
 
     fn with_name(_: &str) -> Self {
         Self::default()

@@ -13,20 +13,20 @@ pub(super) const LIMITS: &[Field<Limits>] = &[
         name: "memory_limit_gb",
         reference_value: ReferenceValue::Example("16"),
         help: "Memory on all GPUs together, in GiB; or with a unit: \"512MiB\".",
-        set: |it, at| it.memory = at.gib(),
+        set: |draft, at| draft.memory = at.gib(),
     },
     Field {
         name: "utilization_limit_pct",
         reference_value: ReferenceValue::Example("80"),
         help: "Mean utilization of any one GPU. It only warns, unless action is \"terminate\".",
-        set: |it, at| it.utilization = at.percent(),
+        set: |draft, at| draft.utilization = at.percent(),
     },
     Field {
         name: "duration_limit_hours",
         reference_value: ReferenceValue::Example("12"),
         help: "How long a process may hold a GPU, in hours; or with a unit: \"90m\".",
-        set: |it, at| {
-            it.duration = at.duration(TimeUnit::Hours, Duration::ZERO, bounds::MAX_DURATION);
+        set: |draft, at| {
+            draft.duration = at.duration(TimeUnit::Hours, Duration::ZERO, bounds::MAX_DURATION);
         },
     },
     Field {
@@ -34,15 +34,15 @@ pub(super) const LIMITS: &[Field<Limits>] = &[
         reference_value: ReferenceValue::Example("120"),
         help: "How long a job may hold a GPU and be idle, in minutes. A job with connected\n\
                clients is not idle.",
-        set: |it, at| {
-            it.idle = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        set: |draft, at| {
+            draft.idle = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
         },
     },
     Field {
         name: "idle_min_memory_gb",
         reference_value: ReferenceValue::Example("1"),
         help: "A job that holds less memory than this is not idle, in GiB.",
-        set: |it, at| it.idle_min_memory = at.gib(),
+        set: |draft, at| draft.idle_min_memory = at.gib(),
     },
 ];
 
@@ -51,7 +51,7 @@ pub(super) const PROCESSES: &[Field<Limits>] = &[Field {
     name: "max_concurrent_processes",
     reference_value: ReferenceValue::Example("4"),
     help: "Processes that hold a GPU at the same time, however many GPUs each holds.",
-    set: |it, at| it.processes = at.count(bounds::MAX_PROCESSES),
+    set: |draft, at| draft.processes = at.count(bounds::MAX_PROCESSES),
 }];
 
 /// The words for actions.
@@ -67,14 +67,14 @@ const MODES: &[(&str, GuardMode)] = &[
     (GuardMode::Enforce.name(), GuardMode::Enforce),
 ];
 
-/// What is done about violations.
+/// The response to violations.
 pub(super) const MEASURES: &[Field<Measures>] = &[
     Field {
         name: "action",
         reference_value: ReferenceValue::Example("\"warn\""),
         help: "What is done about a violation: \"warn\" or \"terminate\". \"warn\" in a user\n\
                policy applies to every rule that the user breaks.",
-        set: |it, at| it.action = at.keyword(ACTIONS),
+        set: |draft, at| draft.action = at.keyword(ACTIONS),
     },
     Field {
         name: "mode",
@@ -82,27 +82,29 @@ pub(super) const MEASURES: &[Field<Measures>] = &[
         help: "The mode for this policy: \"dry-run\", \"soft\" or \"enforce\". It is never harder\n\
                than the mode of the guard. In a user policy it applies to every rule that the\n\
                user breaks, where it is milder.",
-        set: |it, at| it.mode = at.keyword(MODES),
+        set: |draft, at| draft.mode = at.keyword(MODES),
     },
     Field {
         name: "grace",
         reference_value: ReferenceValue::Example("\"10m\""),
         help: "Time from the first warning to the end. It replaces grace_period_seconds. In a\n\
                user policy it applies to every rule that the user breaks, where it is longer.",
-        set: |it, at| it.grace = at.duration(TimeUnit::Explicit, Duration::ZERO, bounds::MAX_GRACE),
+        set: |draft, at| {
+            draft.grace = at.duration(TimeUnit::Explicit, Duration::ZERO, bounds::MAX_GRACE)
+        },
     },
     Field {
         name: "max_snoozes",
         reference_value: ReferenceValue::Example("2"),
         help: "How often a warned person may ask for more time. It replaces max_snoozes of\n\
                [enforcement].",
-        set: |it, at| it.max_snoozes = at.count(bounds::MAX_WARNINGS),
+        set: |draft, at| draft.max_snoozes = at.count(bounds::MAX_WARNINGS),
     },
     Field {
         name: "message",
         reference_value: ReferenceValue::Example("\"Ask in #gpus for more.\""),
         help: "A message to the person who breaks the rule.",
-        set: |it, at| it.message = at.text(bounds::MAX_MESSAGE_BYTES),
+        set: |draft, at| draft.message = at.text(bounds::MAX_MESSAGE_BYTES),
     },
 ];
 
@@ -112,25 +114,25 @@ pub(super) const MEMBERS: &[Field<Members>] = &[
         name: "unix_groups",
         reference_value: ReferenceValue::Example("[\"students\"]"),
         help: "Unix groups of the host; their users are members.",
-        set: |it, at| store(&mut it.unix_groups, at.names()),
+        set: |draft, at| store(&mut draft.unix_groups, at.names()),
     },
     Field {
         name: "slurm_accounts",
         reference_value: ReferenceValue::Example("[\"vision\"]"),
         help: "Slurm accounts; their jobs are members. The account is stated by the job itself:\n\
                a rule that the account would loosen, compared with [global], is not evaluated.",
-        set: |it, at| store(&mut it.slurm_accounts, at.names()),
+        set: |draft, at| store(&mut draft.slurm_accounts, at.names()),
     },
     Field {
         name: "kubernetes_namespaces",
         reference_value: ReferenceValue::Example("[\"training\"]"),
         help: "Kubernetes namespaces; their pods are members.",
-        set: |it, at| store(&mut it.kubernetes_namespaces, at.names()),
+        set: |draft, at| store(&mut draft.kubernetes_namespaces, at.names()),
     },
     Field {
         name: "images",
         reference_value: ReferenceValue::Example("[\"*/pytorch:*\"]"),
         help: "Container images; their containers are members.",
-        set: |it, at| store(&mut it.images, at.globs()),
+        set: |draft, at| store(&mut draft.images, at.globs()),
     },
 ];

@@ -60,8 +60,8 @@ impl ValueReader<'_, '_> {
     /// An item of a list of tables needs a `name`.
     pub(super) fn check_has_name(&mut self) {
         if !self.has_key("name") {
-            let most = bounds::MAX_NAME_BYTES;
-            let suggestion = format!("write name = \"…\", of at most {most} bytes");
+            let max = bounds::MAX_NAME_BYTES;
+            let suggestion = format!("write name = \"…\", of at most {max} bytes");
             self.report_with_suggestion("has no name", Some(suggestion));
         }
     }

@@ -46,9 +46,9 @@ impl ValueReader<'_, '_> {
         };
         let bytes = bytes.filter(|bytes| *bytes <= bounds::MAX_MEMORY);
         if bytes.is_none() {
-            let most = bounds::MAX_MEMORY >> 30;
+            let max = bounds::MAX_MEMORY >> 30;
             self.report(format!(
-                "{} is not a number of GiB from 0 to {most}, nor a text like \"512MiB\"",
+                "{} is not a number of GiB from 0 to {max}, nor a text like \"512MiB\"",
                 self.source_text()
             ));
         }
@@ -93,8 +93,8 @@ impl ValueReader<'_, '_> {
     pub(super) fn duration(
         &mut self,
         unit: TimeUnit,
-        least: Duration,
-        most: Duration,
+        min: Duration,
+        max: Duration,
     ) -> Option<Duration> {
         let length = match (self.value.get_ref(), unit.seconds_and_name()) {
             (DeValue::String(text), _) => parse_duration(text),
@@ -103,12 +103,12 @@ impl ValueReader<'_, '_> {
                 .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok()),
             (_, None) => None,
         };
-        let length = length.filter(|length| (least..=most).contains(length));
+        let length = length.filter(|length| (min..=max).contains(length));
         if length.is_none() {
             let (shown, low, high) = (
                 self.source_text(),
-                format_duration(least),
-                format_duration(most),
+                format_duration(min),
+                format_duration(max),
             );
             self.report(match unit.seconds_and_name() {
                 Some((_, name)) => format!(
@@ -122,22 +122,20 @@ impl ValueReader<'_, '_> {
     }
 
     /// A whole number.
-    pub(super) fn count(&mut self, most: u64) -> Option<u32> {
-        self.count_within(0, most)
+    pub(super) fn count(&mut self, max: u64) -> Option<u32> {
+        self.count_within(0, max)
     }
 
     /// A whole number within these bounds.
-    pub(super) fn count_within(&mut self, least: u64, most: u64) -> Option<u32> {
+    pub(super) fn count_within(&mut self, min: u64, max: u64) -> Option<u32> {
         let number = match self.value.get_ref() {
             DeValue::Integer(_) => self.number().and_then(round_to_u64),
             _ => None,
         };
-        let number = number.filter(|number| (least..=most).contains(number));
+        let number = number.filter(|number| (min..=max).contains(number));
         if number.is_none() {
             let shown = self.source_text();
-            self.report(format!(
-                "{shown} is not a whole number from {least} to {most}"
-            ));
+            self.report(format!("{shown} is not a whole number from {min} to {max}"));
         }
         number.and_then(|number| u32::try_from(number).ok())
     }
@@ -171,8 +169,8 @@ impl ValueReader<'_, '_> {
         number.is_finite().then_some(number)
     }
 
-    /// A text of at most `most` bytes, without control characters.
-    pub(super) fn text(&mut self, most: usize) -> Option<String> {
+    /// A text of at most `max` bytes, without control characters.
+    pub(super) fn text(&mut self, max: usize) -> Option<String> {
         let Some(text) = self.value.get_ref().as_str() else {
             let shown = self.source_text();
             self.report(format!("{shown} is not a text in quotes"));
@@ -180,8 +178,8 @@ impl ValueReader<'_, '_> {
         };
         let why = if text.trim().is_empty() {
             "is empty".to_owned()
-        } else if text.len() > most {
-            format!("is {} bytes long: at most {most}", text.len())
+        } else if text.len() > max {
+            format!("is {} bytes long: at most {max}", text.len())
         } else if text.chars().any(char::is_control) {
             format!("{} contains control characters", self.source_text())
         } else {
@@ -217,8 +215,8 @@ impl ValueReader<'_, '_> {
             return None;
         };
         if list.len() > bounds::MAX_LIST_LENGTH {
-            let (length, most) = (list.len(), bounds::MAX_LIST_LENGTH);
-            self.report(format!("is a list of {length}: at most {most}"));
+            let (length, max) = (list.len(), bounds::MAX_LIST_LENGTH);
+            self.report(format!("is a list of {length}: at most {max}"));
             return None;
         }
         let mut items = Vec::new();
@@ -277,8 +275,8 @@ impl ValueReader<'_, '_> {
     /// Reports a name that nothing can have.
     pub(super) fn check_any_name(&mut self, name: &str) {
         if name.trim().is_empty() || name.len() > bounds::MAX_NAME_BYTES {
-            let most = bounds::MAX_NAME_BYTES;
-            self.report(format!("a name must have 1 to {most} bytes"));
+            let max = bounds::MAX_NAME_BYTES;
+            self.report(format!("a name must have 1 to {max} bytes"));
         } else if name.chars().any(char::is_control) {
             self.report("a name must not contain control characters");
         }

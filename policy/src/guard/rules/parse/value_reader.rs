@@ -69,7 +69,7 @@ pub struct ValueReader<'a, 'f> {
     pub(super) path: String,
     /// The offset of its key, or of the value if it has no key.
     offset: usize,
-    found: &'f mut ParseState<'a>,
+    state: &'f mut ParseState<'a>,
 }
 
 impl<'a, 'f> ValueReader<'a, 'f> {
@@ -77,23 +77,23 @@ impl<'a, 'f> ValueReader<'a, 'f> {
     pub(super) fn new(
         key: &Spanned<DeString<'a>>,
         value: &'a Spanned<DeValue<'a>>,
-        found: &'f mut ParseState<'a>,
+        state: &'f mut ParseState<'a>,
     ) -> Self {
         let path = field::quote_key(key.get_ref());
-        Self::with_recorded_position(path, key.span().start, value, found)
+        Self::with_recorded_position(path, key.span().start, value, state)
     }
 
     fn with_recorded_position(
         path: String,
         begin: usize,
         value: &'a Spanned<DeValue<'a>>,
-        found: &'f mut ParseState<'a>,
+        state: &'f mut ParseState<'a>,
     ) -> Self {
         let mut at = Self {
             value,
             path,
             offset: begin,
-            found,
+            state,
         };
         at.record_position();
         at
@@ -102,7 +102,7 @@ impl<'a, 'f> ValueReader<'a, 'f> {
     /// Records the position for later use.
     pub(super) fn record_position(&mut self) {
         let position = self.position();
-        self.found.positions.insert(self.path.clone(), position);
+        self.state.positions.insert(self.path.clone(), position);
     }
 
     /// The value of a key of this table.
@@ -112,7 +112,7 @@ impl<'a, 'f> ValueReader<'a, 'f> {
         value: &'a Spanned<DeValue<'a>>,
     ) -> ValueReader<'a, '_> {
         let path = format!("{}.{}", self.path, field::quote_key(key.get_ref()));
-        ValueReader::with_recorded_position(path, key.span().start, value, self.found)
+        ValueReader::with_recorded_position(path, key.span().start, value, self.state)
     }
 
     /// An item of this list, by its name.
@@ -122,7 +122,7 @@ impl<'a, 'f> ValueReader<'a, 'f> {
         value: &'a Spanned<DeValue<'a>>,
     ) -> ValueReader<'a, '_> {
         let path = format!("{}.{name}", self.path);
-        ValueReader::with_recorded_position(path, value.span().start, value, self.found)
+        ValueReader::with_recorded_position(path, value.span().start, value, self.state)
     }
 
     /// An item of this list, by its index.
@@ -135,18 +135,18 @@ impl<'a, 'f> ValueReader<'a, 'f> {
             value,
             path: format!("{}[{position}]", self.path),
             offset: value.span().start,
-            found: self.found,
+            state: self.state,
         }
     }
 
     /// The position of its key, or of the value if it has no key.
     pub(super) fn position(&self) -> TextPosition {
-        self.found.lines.position(self.offset)
+        self.state.lines.position(self.offset)
     }
 
     /// The value as it was written, cut to [`MAX_SHOWN_BYTES`].
     pub(super) fn source_text(&self) -> String {
-        let written = self.found.text.get(self.value.span()).unwrap_or_default();
+        let written = self.state.text.get(self.value.span()).unwrap_or_default();
         sanitize(written.as_bytes(), MAX_SHOWN_BYTES)
     }
 
@@ -170,7 +170,7 @@ impl<'a, 'f> ValueReader<'a, 'f> {
 
     /// Reports that another item has the same name.
     pub(super) fn report_duplicate_name(&mut self, other: TextPosition) {
-        self.report(match self.found.source {
+        self.report(match self.state.source {
             TextOrigin::File => {
                 let line = other.line;
                 format!("is a duplicate name: the other one is on line {line}")
@@ -183,7 +183,7 @@ impl<'a, 'f> ValueReader<'a, 'f> {
         &mut self,
         known: impl IntoIterator<Item = &'n str> + Clone,
     ) {
-        if self.found.mistakes.len() >= MAX_MISTAKES {
+        if self.state.mistakes.len() >= MAX_MISTAKES {
             return;
         }
         let name = self.path.rsplit('.').next().unwrap_or_default();
@@ -197,9 +197,9 @@ impl<'a, 'f> ValueReader<'a, 'f> {
     }
 
     fn push_mistake(&mut self, begin: usize, what: String, suggestion: Option<String>) {
-        if self.found.mistakes.len() < MAX_MISTAKES {
-            self.found.mistakes.push(RuleMistake {
-                position: Some(self.found.lines.position(begin)),
+        if self.state.mistakes.len() < MAX_MISTAKES {
+            self.state.mistakes.push(RuleMistake {
+                position: Some(self.state.lines.position(begin)),
                 path: sanitize(self.path.as_bytes(), 2 * MAX_SHOWN_BYTES),
                 what,
                 suggestion,
@@ -209,11 +209,11 @@ impl<'a, 'f> ValueReader<'a, 'f> {
 
     /// Counts one more pattern. Returns whether it is allowed.
     pub(super) fn count_pattern(&mut self) -> bool {
-        self.found.patterns += 1;
-        let may_be = self.found.patterns <= super::bounds::MAX_PATTERNS;
+        self.state.patterns += 1;
+        let may_be = self.state.patterns <= super::bounds::MAX_PATTERNS;
         if !may_be {
-            let most = super::bounds::MAX_PATTERNS;
-            self.report(format!("exceeds the limit of {most} patterns"));
+            let max = super::bounds::MAX_PATTERNS;
+            self.report(format!("exceeds the limit of {max} patterns"));
         }
         may_be
     }

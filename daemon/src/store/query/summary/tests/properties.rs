@@ -101,7 +101,7 @@ fn plus(sum: &mut UsageTimes, more: UsageTimes) {
 /// Removes the times of memory peaks: their precision depends on the rows that were read.
 fn without_moments(mut summary: AuditSummary) -> AuditSummary {
     for device in &mut summary.devices {
-        device.memory_most_at = None;
+        device.memory_max_at = None;
     }
     summary
 }
@@ -116,7 +116,7 @@ fn merged(one: &[OwnerTime], other: &[OwnerTime]) -> BTreeMap<Option<String>, Us
         sum.idle_ms += used.idle_ms;
         sum.unknown_ms += used.unknown_ms;
         sum.memory_mib_s += used.memory_mib_s;
-        sum.memory_most = sum.memory_most.max(used.memory_most);
+        sum.memory_max = sum.memory_max.max(used.memory_max);
         sum.runs += used.runs;
     }
     sums
