@@ -21,6 +21,7 @@ use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
+use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use std::time::Duration;
 
@@ -95,6 +96,11 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout of a call before which the daemon scans all processes.
 fn scan_timeout(settings: &Settings) -> RequestTimeout {
     RequestTimeout::starting_now(settings.timeout.max(SCAN_TIMEOUT))
+}
+
+/// The line on the terminal for such a call.
+fn scan_line(settings: &Settings) -> Option<Spinner> {
+    Spinner::waiting_for("a scan of all processes", settings)
 }
 
 fn now() -> gpukill_proto::units::Timestamp {

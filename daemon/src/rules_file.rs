@@ -14,6 +14,7 @@ use crate::store::{Action, ActionKind, RecordedEvent, Store};
 use file::Durability;
 use gpukill_policy::digest::digest_text;
 use gpukill_policy::guard::rules::diff::unified_diff;
+use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::MAX_PART_BYTES;
@@ -307,6 +308,16 @@ impl<K: RulesKind> RuleStore<K> {
     fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
         self.editing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The lints that rules did not have before an edit. The lines may have moved.
+pub(crate) fn new_lints(before: &[Lint], after: Vec<Lint>) -> Vec<String> {
+    let is_known = |lint: &Lint| {
+        let mut before = before.iter();
+        before.any(|it| (&it.path, &it.what) == (&lint.path, &lint.what))
+    };
+    let new = after.into_iter().filter(|lint| !is_known(lint));
+    new.map(|lint| lint.to_string()).collect()
 }
 
 /// All mistakes, one on each line.

@@ -231,19 +231,20 @@ pub fn alert_values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertVa
             (alert, value)
         })
     });
-    let values = all.map(|(alert, value)| AlertValue {
-        part: alert.part(),
-        what: alert.description(),
-        limit: alert.limit,
-        value,
-        unit: alert.quantity.unit().to_owned(),
+    let values = all.filter_map(|(alert, value)| {
+        let (part, what) = (alert.part(), alert.description());
+        let mut faults = snapshot.faults.iter();
+        let fault = faults.find(|fault| (&fault.part, &fault.what) == (&part, &what))?;
+        Some(AlertValue {
+            part,
+            what,
+            since: fault.since,
+            limit: alert.limit,
+            value,
+            unit: alert.quantity.unit().to_owned(),
+        })
     });
-    let faults = &snapshot.faults;
-    let is_alert = |value: &AlertValue| {
-        let mut faults = faults.iter();
-        faults.any(|fault| (&fault.part, &fault.what) == (&value.part, &value.what))
-    };
-    values.filter(is_alert).collect()
+    values.collect()
 }
 
 impl WatchState {

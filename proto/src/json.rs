@@ -54,14 +54,14 @@ pub use rogue::{
     IndicatorDocument, RecommendationDocument, RogueAssessmentDocument, RogueDocument,
     RogueFindingDocument, ScanDocument, VerdictDocument, VerdictSummaryDocument,
 };
-pub use status::{BackendDocument, SettingDocument, StatusDocument};
+pub use status::{AlertDocument, BackendDocument, SettingDocument, StatusDocument};
 pub use summary::{
     DayDocument, DeviceTimeDocument, GapDocument, HourDocument, OwnerTimeDocument,
     ProcessTimeDocument, SummaryDocument, WeekDocument, WeeklyDocument,
 };
 
 use crate::guard::{GuardSummary, ViolationMark};
-use crate::model::{Fault, ProcessKey, Snapshot};
+use crate::model::{Fault, FaultCode, ProcessKey, Snapshot};
 use crate::rogue::VerdictSummary;
 use fields::{document, documents};
 use serde::Serialize;
@@ -88,6 +88,8 @@ pub struct ListDocument {
     pub backends: Vec<BackendDocument>,
     /// The current faults.
     pub faults: Vec<FaultDocument>,
+    /// The thresholds of `[alerts]` that GPUs have reached.
+    pub alerts: Vec<FaultDocument>,
     /// The summary of the guard.
     pub guard: GuardSummaryDocument,
 }
@@ -108,6 +110,12 @@ document! {
         what: String = fault.what.clone(),
         since: String = fault.since.to_rfc3339(),
     }
+}
+
+/// The faults of some kinds.
+fn fault_documents(faults: &[Fault], is_wanted: fn(FaultCode) -> bool) -> Vec<FaultDocument> {
+    let wanted = faults.iter().filter(|fault| is_wanted(fault.code));
+    wanted.map(FaultDocument::from).collect()
 }
 
 impl ListDocument {
@@ -132,7 +140,8 @@ impl ListDocument {
             gpus: snapshot.devices.iter().map(gpu).collect(),
             procs: snapshot.processes.iter().map(proc).collect(),
             backends: documents(&snapshot.backends),
-            faults: documents(&snapshot.faults),
+            faults: fault_documents(&snapshot.faults, |code| !code.is_alert()),
+            alerts: fault_documents(&snapshot.faults, FaultCode::is_alert),
             guard: GuardSummaryDocument::from(guard),
         }
     }

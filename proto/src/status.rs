@@ -31,7 +31,7 @@ pub struct DaemonStatus {
     pub backends: Vec<BackendReport>,
     /// The current faults.
     pub faults: Vec<Fault>,
-    /// The values of those faults that are alerts.
+    /// The alerts, which are among the faults too.
     pub alerts: Vec<AlertValue>,
     /// The state of polling.
     pub polling: PollingReport,
@@ -75,6 +75,8 @@ pub struct AlertValue {
     pub part: String,
     /// The text of the fault.
     pub what: String,
+    /// When the alert began.
+    pub since: Timestamp,
     /// The threshold, in `unit`.
     pub limit: i64,
     /// The current value, rounded down, in `unit`; `None` if it is unknown.

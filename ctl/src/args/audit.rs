@@ -106,9 +106,9 @@ pub struct Actions {
     /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// Maximum number of entries, the newest first; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole_number_parser(0..=u32::MAX, 100))]
-    pub limit: u32,
+    /// Maximum number of entries, the newest first; 0 for all [default: 1000]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
+    pub limit: Option<u32>,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<Format>,

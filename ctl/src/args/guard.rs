@@ -125,9 +125,9 @@ pub struct Violations {
     /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// Maximum number of records, the newest first; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number_parser(0..=u32::MAX, 100))]
-    pub limit: u32,
+    /// Maximum number of records, the newest first; 0 for all [default: 100]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
+    pub limit: Option<u32>,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
@@ -192,6 +192,9 @@ pub struct EditOptions {
     /// Only show what would change
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
+    /// Also show the changed lines of the file
+    #[arg(long, overrides_with = "diff")]
+    pub diff: bool,
     /// The flag that answers questions.
     #[command(flatten)]
     pub unasked: AssumeYes,

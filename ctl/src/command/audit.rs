@@ -13,7 +13,7 @@ use crate::exit::{Error, Exit};
 use crate::output::history::{EmptyOutput, RecordPrinter, Remaining, TimeSpan};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
-use crate::settings::Settings;
+use crate::settings::{Format, Settings};
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::select::compile_pattern;
@@ -68,17 +68,30 @@ fn run_records(audit: &Audit, settings: &Settings, messages: Messages) -> Result
     let mut records = RecordPrinter::<AuditRecord>::new(settings.output_format, span, style);
     let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
     let outcome = request_pages(&daemon, &filter, limit, settings, &mut records);
-    finish_records(records, outcome, is_narrowed, "record", messages)
+    let rest = finish_records(records, outcome, is_narrowed, "record")?;
+    if settings.output_format == Format::Table {
+        note_more(rest, audit.limit, messages);
+    }
+    Ok(Exit::Done)
 }
 
-/// Finishes what was printed page by page and reports the outcome. `one` names a single entry.
+/// Tells a person that a table is not complete, unless the person chose its length.
+pub(super) fn note_more(rest: Remaining, typed_limit: Option<u32>, messages: Messages) {
+    if rest == Remaining::More && typed_limit.is_none() {
+        messages.notice("there are more records: --limit 0 shows all");
+    }
+}
+
+/// Finishes what was printed page by page. `one` names a single entry.
+///
+/// # Errors
+/// A page could not be requested or printed, or a filter matches nothing.
 fn finish_records<R: crate::output::history::PagedEntry>(
     records: RecordPrinter<R>,
     outcome: Result<Remaining, Error>,
     is_narrowed: bool,
     one: &str,
-    messages: Messages,
-) -> Result<Exit, Error> {
+) -> Result<Remaining, Error> {
     // A started document is finished whatever happened.
     let remaining = *outcome.as_ref().unwrap_or(&Remaining::More);
     // Then the error states that nothing matched.
@@ -89,13 +102,11 @@ fn finish_records<R: crate::output::history::PagedEntry>(
     };
     let count = records.finish(remaining, if_empty)?;
     match outcome? {
-        Remaining::More => messages.warn("there are more records: --limit 0 shows all"),
         Remaining::None if count == 0 && is_narrowed => {
-            return Err(Error::NoMatch(format!("no {one} matches")));
+            Err(Error::NoMatch(format!("no {one} matches")))
         }
-        Remaining::None => {}
+        rest => Ok(rest),
     }
-    Ok(Exit::Done)
 }
 
 /// Builds the filter. Client and daemon use the same regular expressions, so a wrong expression

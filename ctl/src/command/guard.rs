@@ -8,14 +8,16 @@ mod violations;
 
 use super::{connect, now, rules};
 use crate::args::{Guard, GuardCommand, PolicyCommand, Snooze};
-use crate::connect::{Mode, RequestTimeout, RulesKind, call};
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
-use gpukill_proto::guard::GuardMode;
+use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
+use gpukill_proto::guard::{GuardMode, GuardReport};
 use gpukill_proto::json::GuardDocument;
 
 /// Runs a subcommand of `guard`.
@@ -118,12 +120,29 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
         Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
+            let policies = policies_in_force(&daemon, &status.guard, timeout);
+            let open = edit::open_violations(&daemon, status.now, timeout);
+            let open = open.map_or_else(|_| Vec::new(), |page| page.open);
             let style = OutputStyle::for_stdout(settings);
             print_lines(
-                &guard::status_lines(&status.guard, status.now, &style),
+                &guard::status_lines(&status.guard, &policies, &open, status.now, &style),
                 &style,
             )?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// The policies in force; none when the caller may not read them, or when the file has others.
+fn policies_in_force(
+    daemon: &Daemon,
+    report: &GuardReport,
+    timeout: RequestTimeout,
+) -> Vec<PolicyDescription> {
+    match daemon.rules(RulesKind::Guard, timeout) {
+        Ok((_, revision, text)) if revision == report.revision => {
+            parse(&text).map_or_else(|_| Vec::new(), |rules| describe_policies(&rules))
+        }
+        Ok(_) | Err(_) => Vec::new(),
+    }
 }

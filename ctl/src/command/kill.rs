@@ -6,7 +6,7 @@ mod next_step;
 mod request;
 
 use super::follow::carry_out;
-use super::{confirm, connect, list, now, scan_timeout};
+use super::{confirm, connect, list, now, scan_line, scan_timeout};
 use crate::args::Kill;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Resul
     let request = request::request(args, settings)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
-    let (id, plan) = match request_plan(&daemon, &request, scan_timeout(settings)) {
+    let (id, plan) = match request_plan(&daemon, &request, settings) {
         Err(failure) if selects_nothing(&failure, &request.selector) => {
             return Err(no_match_error(failure, request, &daemon, settings)?);
         }
@@ -80,10 +80,12 @@ pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Resul
 fn request_plan(
     daemon: &Daemon,
     request: &KillRequest,
-    timeout: RequestTimeout,
+    settings: &Settings,
 ) -> Result<(Option<PlanId>, KillPlan), Error> {
     let request = request.clone();
-    let KillPlanPage { id, mut plan, next } = call!(daemon, timeout, PlanKill { request })?;
+    let (timeout, line) = (scan_timeout(settings), &mut scan_line(settings));
+    let planned = call!(daemon, timeout, line, PlanKill { request });
+    let KillPlanPage { id, mut plan, next } = planned?;
     let plan_id = id.unwrap_or(PlanId::LAST);
     daemon.collect_pages("targets", next, &mut |start| {
         let page = call!(

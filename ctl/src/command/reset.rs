@@ -3,7 +3,7 @@
 mod follow;
 
 use super::follow::carry_out;
-use super::{confirm, connect, scan_timeout};
+use super::{confirm, connect, scan_line, scan_timeout};
 use crate::args::Reset;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -30,7 +30,9 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
     };
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
-    let (id, plan) = call!(daemon, scan_timeout(settings), PlanReset { request })?;
+    let line = &mut scan_line(settings);
+    let planned = call!(daemon, scan_timeout(settings), line, PlanReset { request });
+    let (id, plan) = planned?;
     if wanted.dry_run {
         print_plan(&plan, settings)?;
         return Ok(match refused_completion(&plan) {
@@ -64,17 +66,19 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
             messages,
         )?
     };
-    carry_out_plan(daemon, id, settings, messages)
+    carry_out_plan(daemon, id, &plan, settings, messages)
 }
 
 /// Carries out a plan and prints the outcome.
 fn carry_out_plan(
     daemon: Daemon,
     id: PlanId,
+    plan: &ResetPlan,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let report = carry_out(FollowedReset::new(settings), daemon, id, settings, messages)?;
+    let reset = FollowedReset::new(plan, settings);
+    let report = carry_out(reset, daemon, id, settings, messages)?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetReportDocument::from(&report))?)?,
         // Only the settings can select formats that this command does not have. Each GPU was

@@ -1,13 +1,14 @@
 //! `rogue`: suspicious processes, and the rules for their detection.
 
-use super::rules::{self, CheckedRules, HostChecks};
+use super::rules::{self, CheckedRules, EditConsequences, HostChecks};
 use super::{connect, list, now};
 use crate::args::{CheckRules, EditOptions, ExemptionArgs, ImportRules, Rogue, RogueCommand, Scan};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
-use crate::output::guard::EditEffect;
 use crate::output::message::Messages;
-use crate::output::rules::{edit_lines, print_rules, rogue_summary};
+use crate::output::rules::{
+    Difference, EditView, edit_lines, print_rules, rogue_statement, rogue_summary,
+};
 use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines, rogue};
 use crate::rules_files::ROGUE_CODEC;
@@ -84,7 +85,12 @@ fn run_edit(
     let mode = Mode::from_dry_run(options.dry_run);
     let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout())?;
     let style = OutputStyle::for_stdout(settings);
-    print_lines(&edit_lines(&report, mode, &style), &style)?;
+    let view = EditView {
+        doing: mode,
+        difference: Difference::from_options(options),
+        statement: &rogue_statement(&asked),
+    };
+    print_lines(&edit_lines(&report, view, &style), &style)?;
     for warning in &report.warnings {
         messages.warn(warning);
     }
@@ -153,8 +159,11 @@ impl HostChecks for RogueHostChecks {
         text_warnings(text)
     }
 
-    fn affected(&self, _: &str, _: &Daemon, _: RequestTimeout) -> Option<EditEffect> {
-        None
+    fn consequences(&self, text: &str, _: &Daemon, _: RequestTimeout) -> EditConsequences {
+        EditConsequences {
+            statement: read(text).map_or_else(|_| String::new(), |rules| rogue_summary(&rules)),
+            effect: None,
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use crate::exit::{Error, Exit, read_error_reason};
 use crate::output::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::guard::{self, EditEffect};
 use crate::output::message::Messages;
+use crate::output::rules::{Difference, EditView};
 use crate::output::style::OutputStyle;
+use crate::output::text::Line;
 use crate::output::{print_lines, rules};
 use crate::rules_files::{self, MAX_FILE_BYTES, RulesCodec, RulesFileError, RulesFileFormat};
 use crate::settings::Settings;
@@ -27,9 +29,23 @@ pub(super) trait HostChecks {
     /// Warnings about rules that mean nothing on this host, such as an unknown user.
     fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint>;
 
-    /// The violations if these rules replaced those in force. `None` when they cannot be
-    /// determined, or when such rules alone affect no process.
-    fn affected(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Option<EditEffect>;
+    /// The consequences of replacing the rules in force by these.
+    fn consequences(
+        &self,
+        text: &str,
+        daemon: &Daemon,
+        timeout: RequestTimeout,
+    ) -> EditConsequences;
+}
+
+/// The consequences of an edit.
+#[derive(Default)]
+pub(super) struct EditConsequences {
+    /// What holds after the edit; empty where it is not known, or where `effect` says it.
+    pub(super) statement: String,
+    /// The affected jobs. `None` when they cannot be determined, or when such rules alone affect
+    /// no process.
+    pub(super) effect: Option<EditEffect>,
 }
 
 /// The result of checking valid rules.
@@ -272,23 +288,25 @@ pub(super) fn import(
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let style = OutputStyle::for_stdout(settings);
-    let warn_about_host = |daemon: &Daemon| {
-        for warning in host_checks.warnings(text, daemon, timeout()) {
-            messages.warn(&without_line(warning).to_string());
-        }
-    };
     let daemon = connect(settings, timeout(), messages)?;
+    let host_warnings = new_host_warnings(kind, text, &daemon, settings, host_checks);
+    let warn_about_host = || print_notices(&host_warnings, messages);
     daemon.offer_rules(text, timeout())?;
     let planned = daemon.edit_rules(kind.replace_by_offered(), None, Mode::DryRun, timeout())?;
     let is_nothing = rules::is_no_change(&planned);
     // Determined before the change, because the previous state is not available afterwards.
-    let effect = match is_nothing {
-        true => None,
-        false => host_checks.affected(text, &daemon, timeout()),
+    let EditConsequences { statement, effect } = match is_nothing {
+        true => EditConsequences::default(),
+        false => host_checks.consequences(text, &daemon, timeout()),
     };
-    let shown = |report: &EditReport, mode| {
+    let shown = |report: &EditReport, doing| {
+        let view = EditView {
+            doing,
+            difference: Difference::from_options(&wanted.edit),
+            statement: &statement,
+        };
         print_lines(
-            &guard::edit_lines(report, mode, effect.as_ref(), now(), &style),
+            &guard::edit_lines(report, view, effect.as_ref(), now(), &style),
             &style,
         )
     };
@@ -296,7 +314,7 @@ pub(super) fn import(
     if shows {
         shown(&planned, Mode::DryRun)?;
         print_notices(&planned.warnings, messages);
-        warn_about_host(&daemon);
+        warn_about_host();
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
@@ -317,7 +335,7 @@ pub(super) fn import(
     let (change, expected) = (kind.replace_by_offered(), planned.before.as_ref());
     let report = daemon.edit_rules(change, expected, Mode::Apply, timeout())?;
     if shows {
-        print_lines(&[rules::in_force_line(&report)], &style)?;
+        print_lines(&[Line::plain("the rules are replaced")], &style)?;
         // Warnings that only the edit itself can find.
         let mut new = report.warnings;
         new.retain(|warning| !planned.warnings.contains(warning));
@@ -325,9 +343,32 @@ pub(super) fn import(
     } else {
         shown(&report, Mode::Apply)?;
         print_notices(&report.warnings, messages);
-        warn_about_host(&daemon);
+        warn_about_host();
     }
     Ok(Exit::Done)
+}
+
+/// Warnings about names unknown on this host that the rules in force do not have already.
+fn new_host_warnings(
+    of: RulesKind,
+    text: &str,
+    daemon: &Daemon,
+    settings: &Settings,
+    host_checks: &impl HostChecks,
+) -> Vec<String> {
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let warnings = |text: &str| -> Vec<String> {
+        let warnings = host_checks.warnings(text, daemon, timeout()).into_iter();
+        warnings.map(|it| without_line(it).to_string()).collect()
+    };
+    let mut new = warnings(text);
+    if !new.is_empty()
+        && let Ok((_, _, held)) = daemon.rules(of, timeout())
+    {
+        let known = warnings(&held);
+        new.retain(|warning| !known.contains(warning));
+    }
+    new
 }
 
 /// Removes the line number from a warning about a text that the user has not seen.

@@ -8,8 +8,11 @@ use super::processes::{command_line, ended_text, with_end_time};
 use super::rogue;
 use super::status::labelled;
 use super::style::{OutputStyle, Symbols};
+use super::summary::{hours, percent};
 use super::text::{Line, Tone, escaped, wrap};
 use super::value::{clock, gpu, reading, size};
+use gpukill_proto::audit::AuditSummary;
+use gpukill_proto::guard::GuardMode;
 use gpukill_proto::holders::{
     DeviceLabel, EndPermission, Explanation, Holder, HolderFinding, ProcessState, Role,
 };
@@ -29,14 +32,28 @@ pub(crate) fn lines(explained: &Explanation, style: &OutputStyle) -> Vec<Line> {
     ));
     lines.push(Line::default());
     for (name, what) in rows(explained, style) {
-        // As wide as the longest usual name, and two blanks.
-        lines.extend(labelled(&name, &what, Tone::Plain, 10, style));
+        lines.extend(labelled(&name, &what, Tone::Plain, NAME_WIDTH, style));
     }
     for (index, finding) in &explained.findings {
         lines.push(Line::default());
         lines.extend(finding_lines(*index, finding, explained, style));
     }
     lines
+}
+
+/// As wide as the longest usual name, and two blanks.
+const NAME_WIDTH: usize = 10;
+
+/// The last lines of `gpukillctl explain`: the usage of the job since the process was first seen.
+pub(crate) fn history_lines(
+    history: &AuditSummary,
+    at: Timestamp,
+    style: &OutputStyle,
+) -> Vec<Line> {
+    match history_text(history, at, style) {
+        Some(text) => labelled("history", &text, Tone::Plain, NAME_WIDTH, style),
+        None => Vec::new(),
+    }
 }
 
 /// The owner and the command: `bob: python -m ipykernel_launcher -f kernel-9a.json`
@@ -86,7 +103,7 @@ fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
             row("where", location_text(process, style.symbols));
             let job = reading(&process.job, |job| escaped(&job.to_string(), style.symbols));
             row("job", job.text);
-            if let Some(network) = network_text(process) {
+            if let Some(network) = network_text(process, explained) {
                 row("network", network);
             }
         }
@@ -130,16 +147,45 @@ fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
     rows
 }
 
-/// `service: port 8000, 2 connections`; `private: ...`, or why the role is not known.
-fn network_text(process: &GpuProcess) -> Option<String> {
+/// `service on port 8000, 2 connections in the last minute`, and what that means for the guard;
+/// `private: ...`, or why the role is not known.
+fn network_text(process: &GpuProcess, explained: &Explanation) -> Option<String> {
     let Some(role) = process.network_role.last_known() else {
         let why = process.network_role.failure()?;
         return Some(format!("not known: {why}"));
     };
     let clients = process.connections.last_known().copied();
-    let reached = guard::reachability(role, clients);
-    let reached = reached.unwrap_or_else(|| "no port that others use".to_owned());
-    Some(format!("{}: {reached}", role.name()))
+    let Some(mut text) = guard::reachability(role, clients) else {
+        return Some(format!("{}: no port that others use", role.name()));
+    };
+    text.insert_str(0, &format!("{} on ", role.name()));
+    if clients.is_some() {
+        text.push_str(" in the last minute");
+    }
+    let is_judged = explained.guard.last_known();
+    if is_judged.is_some_and(|guard| guard.mode != GuardMode::Disabled) {
+        if clients.is_some_and(|clients| clients > 0) {
+            text.push_str("; a job with clients is not idle");
+        }
+        if role.is_service() {
+            text.push_str("; idle and waste rules only warn of a service by default");
+        }
+    }
+    Some(text)
+}
+
+/// `job: 9.7 GPU-hours since 04:32:31, 2 % busy`; `None` without samples of the job.
+fn history_text(history: &AuditSummary, at: Timestamp, style: &OutputStyle) -> Option<String> {
+    let used = history.owners.iter().map(|owner| &owner.used);
+    let (busy, total) = used.fold((0_u64, 0_u64), |(busy, total), used| {
+        let total = total.saturating_add(used.total_ms());
+        (busy.saturating_add(used.busy_ms), total)
+    });
+    (total > 0).then(|| {
+        let (hours, busy) = (hours(total), percent(busy, total));
+        let since = clock(history.since, at, style);
+        format!("job: {hours} GPU-hours since {since}, {busy} busy")
+    })
 }
 
 /// Why the process is not running now, and why a signal may have no effect.
@@ -338,7 +384,36 @@ fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::{NOW, style};
     use super::*;
+    use gpukill_proto::audit::{OwnerTime, UsageTotals};
+
+    #[test]
+    fn history_sums_up_the_job() {
+        let hour = 3_600_000;
+        let used = |busy_ms, idle_ms| OwnerTime {
+            owner: None,
+            used: UsageTotals {
+                busy_ms,
+                idle_ms,
+                ..UsageTotals::default()
+            },
+        };
+        let history = |owners| AuditSummary {
+            since: NOW.plus_seconds(-34_200),
+            owners,
+            ..AuditSummary::default()
+        };
+        let text = |owners| history_text(&history(owners), NOW, &style(None));
+        let expected = "job: 9.7 GPU-hours since 04:32:31, 25 % busy";
+        let owners = vec![
+            used(2 * hour, 7 * hour),
+            used(hour * 42 / 100, hour * 28 / 100),
+        ];
+        assert_eq!(text(owners).as_deref(), Some(expected));
+        // Without samples nothing is known.
+        assert_eq!(text(Vec::new()), None);
+    }
 
     #[test]
     fn files_that_cannot_be_read_now_have_an_age() {

@@ -140,8 +140,20 @@ pub(super) fn is_suspended(device: &Device) -> bool {
     device.vitals.suspended.known() == Some(&true)
 }
 
-fn index(device: &Device) -> Cell {
-    Cell::plain(device.index.to_string())
+/// The index of a device, marked if it has a fault or an alert: `!3`.
+fn index(row: &DeviceRow<'_>) -> Cell {
+    let index = row.device.index;
+    let faults = row.snapshot.faults.iter();
+    let mut faults = faults.filter(|fault| fault.gpu_index() == Some(index));
+    let Some(first) = faults.next() else {
+        return Cell::plain(index.to_string());
+    };
+    let is_fault = !first.code.is_alert() || faults.any(|fault| !fault.code.is_alert());
+    let tone = match is_fault {
+        true => Tone::Broken,
+        false => Tone::Doubtful,
+    };
+    Cell::with_tone(format!("!{index}"), tone)
 }
 
 /// The ages of everything shown of a device and its instances.

@@ -2,6 +2,7 @@
 //! have done.
 
 mod edit_effect;
+mod edit_statement;
 mod own_jobs;
 mod process_rows;
 mod replay;
@@ -10,6 +11,7 @@ mod violations;
 
 use edit_effect::effect_lines;
 pub(crate) use edit_effect::{EditEffect, PreviousState};
+pub(crate) use edit_statement::edit_statement;
 pub(crate) use own_jobs::own_job_lines;
 pub(super) use process_rows::rows as ruled;
 pub(crate) use replay::{MilderPolicies, replay_lines, test_lines};
@@ -17,24 +19,61 @@ pub(super) use violation_text::reachability;
 pub(crate) use violations::violations;
 
 use super::markers::WOULD_HAVE_ENDED;
-use super::rules::{self, is_no_change};
+use super::rules::{self, EditView, is_no_change};
 use super::status::labelled;
 use super::style::OutputStyle;
 use super::text::{Line, Tone, escaped, wrap};
 use super::value::{clock, counted, future_time};
 use crate::connect::Mode;
+use gpukill_policy::guard::rules::description::PolicyDescription;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardReport, MAX_IDLE_SERVICES, OpenViolation, RuleKind, RulesDoubt,
     SnoozedRule,
 };
 use gpukill_proto::units::Timestamp;
 
-/// The lines of `gpukillctl guard status`.
-pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
+/// Maximum number of rules and of violations in the status.
+const MAX_STATUS_RULES: usize = 10;
+const MAX_STATUS_VIOLATIONS: usize = 5;
+
+/// The lines of `gpukillctl guard status`: with the policies in force, as far as the caller may
+/// read them, and with the open violations.
+pub(crate) fn status_lines(
+    report: &GuardReport,
+    policies: &[PolicyDescription],
+    open: &[OpenViolation],
+    now: Timestamp,
+    style: &OutputStyle,
+) -> Vec<Line> {
     let mut rows = vec![
         ("guard", full_mode_text(report), Tone::Plain),
         ("rules", rules_text(report), Tone::Plain),
     ];
+    let texts = policies
+        .iter()
+        .map(|policy| escaped(&policy.text, style.symbols));
+    let texts = limit_rows(texts, MAX_STATUS_RULES, "gpukillctl guard config");
+    rows.extend(texts.into_iter().map(|text| ("", text, Tone::Plain)));
+    let mut open: Vec<&OpenViolation> = open
+        .iter()
+        .filter(|open| open.not_broken_since.is_none())
+        .collect();
+    // Jobs that end soon come first.
+    open.sort_indirect_by_key(|open| {
+        let is_over = open.deadline.is_none_or(|deadline| deadline <= now);
+        (is_over, open.deadline)
+    });
+    let texts = open
+        .iter()
+        .map(|open| open_violation_text(open, now, style));
+    let texts = limit_rows(texts, MAX_STATUS_VIOLATIONS, "gpukillctl guard violations");
+    let labels = std::iter::once("open").chain(std::iter::repeat(""));
+    rows.extend(
+        labels
+            .zip(texts)
+            .map(|(label, text)| (label, text, Tone::Doubtful)),
+    );
     let last_sample = match report.evaluated_at {
         None => "none evaluated yet".to_owned(),
         Some(at) => format!("last evaluated at {}", clock(at, now, style)),
@@ -83,6 +122,35 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputS
         .collect()
 }
 
+/// The first texts, and how many more there are.
+fn limit_rows(
+    texts: impl ExactSizeIterator<Item = String>,
+    most: usize,
+    command: &str,
+) -> Vec<String> {
+    let more = texts.len().saturating_sub(most);
+    let more = (more > 0).then(|| format!("{more} more: {command}"));
+    texts.take(most).chain(more).collect()
+}
+
+/// `bob on GPU 5: default: idle, 51002 python, would end 14:37`
+fn open_violation_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) -> String {
+    let evidence = &open.evidence;
+    let who = violation_text::subject_name(&open.subject, evidence);
+    let mut text = format!(
+        "{who} on GPU {}: ",
+        violation_text::device_indices(&evidence.runs)
+    );
+    text.push_str(&open.rule.to_string());
+    let processes = violation_text::processes(&evidence.runs, evidence.count);
+    let end = violations::end_text(open, now, style);
+    let is_shown = |part: &&String| !part.is_empty() && *part != style.symbols.placeholder();
+    for part in [processes, end].iter().filter(is_shown) {
+        text.push_str(&format!(", {part}"));
+    }
+    escaped(&text, style.symbols)
+}
+
 pub(super) fn status_line(report: &GuardReport) -> String {
     let rules = match report.rules.total() {
         0 => "no rules, so nobody is limited".to_owned(),
@@ -93,12 +161,14 @@ pub(super) fn status_line(report: &GuardReport) -> String {
         let jobs = counted(report.would_have_ended as usize, "job");
         open = format!("{open}, {jobs} {WOULD_HAVE_ENDED}");
     }
-    let stopped = match report.tripped_at {
-        Some(_) if report.mode > GuardMode::DryRun => ", but stopped: see gpukillctl guard status",
-        Some(_) | None => "",
+    let mode = match report.tripped_at {
+        Some(_) if report.mode > GuardMode::DryRun => {
+            "stopped: see gpukillctl guard status".to_owned()
+        }
+        Some(_) | None => mode_text(report),
     };
-    let (mode, today) = (mode_text(report), today_text(report));
-    format!("{mode}{stopped}; {rules}, {open}; {today}")
+    let today = today_text(report);
+    format!("{mode}; {rules}, {open}; {today}")
 }
 
 /// Rules on behaviour concern unusually many people, and the consequence.
@@ -204,7 +274,10 @@ fn full_mode_text(report: &GuardReport) -> String {
         // The simulated mode says more.
         GuardMode::DryRun => mode_text(report),
         stopped @ (GuardMode::Soft | GuardMode::Enforce) if report.tripped_at.is_some() => {
-            format!("{}, stopped: it ends nobody", stopped.name())
+            format!(
+                "stopped: it ends nobody, though its mode is {}",
+                stopped.name()
+            )
         }
         GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => {
             format!("{}: {}", report.mode.name(), mode_effect(report.mode))
@@ -228,7 +301,7 @@ fn rules_text(report: &GuardReport) -> String {
     let rules = counted(report.rules.total() as usize, "rule");
     match &report.revision {
         None => format!("there is no {}: nobody is limited", report.file),
-        Some(revision) => format!("{rules} in {}, revision {}", report.file, revision.0),
+        Some(_) => format!("{rules} in {}", report.file),
     }
 }
 
@@ -296,25 +369,19 @@ pub(crate) fn snooze_lines(
 /// The changes of an edit, made or planned, and its effect on jobs.
 pub(crate) fn edit_lines(
     report: &EditReport,
-    mode: Mode,
+    view: EditView<'_>,
     effect: Option<&EditEffect>,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let turned = effect.map(|effect| effect_lines(effect, mode, now, style));
-    let mut lines = match effect.map(|effect| effect.previous) {
-        // The guard ends jobs again, which is a change.
-        Some(PreviousState::Stopped) if is_no_change(report) => Vec::new(),
-        Some(
-            PreviousState::Stopped
-            | PreviousState::OtherMode
-            | PreviousState::SameMode
-            | PreviousState::Edited
-            | PreviousState::EditedMode
-            | PreviousState::StaysStopped,
-        )
-        | None => rules::edit_lines(report, mode, style),
+    // A stopped guard ends jobs again, which is a change.
+    let is_resumed = effect.is_some_and(|effect| effect.previous == PreviousState::Stopped);
+    let mut lines = match is_resumed && is_no_change(report) {
+        true => Vec::new(),
+        false => rules::edit_lines(report, view, style),
     };
-    lines.extend(turned.into_iter().flatten());
+    lines.extend(effect.map_or_else(Vec::new, |effect| {
+        effect_lines(effect, view.doing, now, style)
+    }));
     lines
 }

@@ -57,8 +57,8 @@ impl Messages {
         }
     }
 
-    /// A notice about a long wait, for a person at a terminal.
-    pub(crate) fn long_wait(self, what: &str) {
+    /// A notice for a person at a terminal.
+    pub(crate) fn notice(self, what: &str) {
         if self.level >= LogLevel::Info && is_stderr_terminal() {
             print_message("gpukillctl: ", what);
         }

@@ -5,22 +5,60 @@ use super::print;
 use super::style::{OutputStyle, is_stdout_terminal};
 use super::text::{Line, Tone, escaped, wrap};
 use super::value::counted;
+use crate::args::EditOptions;
 use crate::connect::Mode;
 use crate::exit::Error;
 use gpukill_policy::guard;
 use gpukill_policy::rogue;
 use gpukill_proto::guard::EditReport;
 use gpukill_proto::guard::edit::Lint;
+use gpukill_proto::rogue::RogueEdit;
 use gpukill_proto::text::sanitize;
 use std::fmt::Display;
 
-/// The changes of an edit, made or planned.
-pub(crate) fn edit_lines(report: &EditReport, mode: Mode, style: &OutputStyle) -> Vec<Line> {
+/// How an edit is shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EditView<'a> {
+    /// Whether the edit was made.
+    pub doing: Mode,
+    /// Whether the difference of the file is shown.
+    pub difference: Difference,
+    /// What holds after the edit; empty where another line says it.
+    pub statement: &'a str,
+}
+
+/// Whether the difference of the file is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Difference {
+    Hidden,
+    Shown,
+}
+
+impl Difference {
+    /// As the options of an edit say. A dry run is a question about the file.
+    pub(crate) const fn from_options(how: &EditOptions) -> Self {
+        match how.diff || how.dry_run {
+            true => Self::Shown,
+            false => Self::Hidden,
+        }
+    }
+}
+
+/// What an edit changed, or would change: one sentence, and the difference of the file where it
+/// was asked for.
+pub(crate) fn edit_lines(
+    report: &EditReport,
+    view: EditView<'_>,
+    style: &OutputStyle,
+) -> Vec<Line> {
     if is_no_change(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }
-    let mut lines: Vec<Line> = report
-        .difference
+    let difference = match view.difference {
+        Difference::Shown => report.difference.as_str(),
+        Difference::Hidden => "",
+    };
+    let mut lines: Vec<Line> = difference
         .lines()
         .map(|line| {
             let tone = match line.as_bytes().first() {
@@ -31,21 +69,23 @@ pub(crate) fn edit_lines(report: &EditReport, mode: Mode, style: &OutputStyle) -
             Line::with_tone(escaped(line, style.symbols), tone)
         })
         .collect();
-    lines.push(match mode {
-        Mode::DryRun => Line::plain("nothing is changed yet"),
-        Mode::Apply => in_force_line(report),
-    });
+    let text = match (view.doing, view.statement) {
+        (Mode::DryRun, "") => NOT_CHANGED.to_owned(),
+        (Mode::DryRun, statement) => format!("{statement}; {NOT_CHANGED}"),
+        (Mode::Apply, statement) => statement.to_owned(),
+    };
+    let texts = wrap(&escaped(&text, style.symbols), 0, 2, style.width);
+    let texts = texts.into_iter().filter(|text| !text.is_empty());
+    lines.extend(texts.map(Line::plain));
     lines
 }
+
+/// Closes the answer to an edit that was not made.
+const NOT_CHANGED: &str = "nothing is changed yet";
 
 /// Whether an edit neither writes anything nor puts anything in force.
 pub(crate) fn is_no_change(report: &EditReport) -> bool {
     report.difference.is_empty() && report.before.as_ref() == Some(&report.after)
-}
-
-/// The revision in force.
-pub(crate) fn in_force_line(report: &EditReport) -> Line {
-    Line::plain(format!("in force: revision {}", report.after.0))
 }
 
 /// The mistakes in a file, one a line.
@@ -128,6 +168,16 @@ pub(crate) fn guard_summary(rules: &guard::rules::RuleSet) -> String {
         counted(rules.rule_count(), "rule"),
         rules.mode.name()
     )
+}
+
+/// What holds after an edit of the rogue rules.
+pub(crate) fn rogue_statement(asked: &RogueEdit) -> String {
+    match asked {
+        RogueEdit::SetKey { path, value } if value.is_empty() => format!("{path} is not set"),
+        RogueEdit::SetKey { .. } | RogueEdit::Replace(_) => asked.to_string(),
+        RogueEdit::Allow(by, name) => format!("{} {name} is not reported", by.name()),
+        RogueEdit::Disallow(by, name) => format!("{} {name} is reported again", by.name()),
+    }
 }
 
 /// The summary of the rogue rules: `2 patterns, 1 exception`

@@ -3,6 +3,7 @@
 
 use super::style::{OutputStyle, Symbols, is_stderr_screen, stderr_columns};
 use super::text::Line;
+use crate::connect::WaitHooks;
 use crate::settings::{Format, LogLevel, Settings};
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -33,6 +34,13 @@ impl Spinner {
             drawn: None,
         };
         (is_enabled(settings) && is_stderr_screen()).then(line)
+    }
+
+    /// The line for one long call, which states what the call waits for.
+    pub(crate) fn waiting_for(what: &str, settings: &Settings) -> Option<Self> {
+        let mut line = Self::on_stderr(settings)?;
+        line.set_text(Line::plain(format!("waiting for {what}")));
+        Some(line)
     }
 
     /// The symbols for the line's text.
@@ -67,6 +75,19 @@ impl Spinner {
     pub(crate) fn remove(&mut self) {
         if self.drawn.take().is_some() {
             write(CLEAR);
+        }
+    }
+}
+
+impl WaitHooks for Option<Spinner> {
+    fn long_wait_after(&self) -> Option<Duration> {
+        let line = self.as_ref().filter(|line| line.drawn.is_none());
+        line.map(|_| MIN_WAIT)
+    }
+
+    fn on_long_wait(&mut self) {
+        if let Some(line) = self {
+            line.draw();
         }
     }
 }
@@ -119,6 +140,21 @@ mod tests {
         let of = |format| levels.map(|level| wanted(format, level));
         assert_eq!(of(Format::Table), [false, true, true, false, false]);
         assert_eq!(of(Format::Json), [false; 5]);
+    }
+
+    #[test]
+    fn long_wait_is_noted_until_the_line_is_drawn() {
+        assert_eq!(None::<Spinner>.long_wait_after(), None);
+        let line = |drawn| {
+            Some(Spinner {
+                started: Instant::now(),
+                symbols: Symbols::Unicode,
+                line: None,
+                drawn,
+            })
+        };
+        assert_eq!(line(None).long_wait_after(), Some(MIN_WAIT));
+        assert_eq!(line(Some("x".into())).long_wait_after(), None);
     }
 
     #[test]

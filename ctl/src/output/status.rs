@@ -34,20 +34,21 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
     // A failed backend has a row already.
     let is_unreported = |fault: &&Fault| {
         let mut backends = status.backends.iter();
-        !backends.any(|backend| {
+        let is_told = backends.any(|backend| {
             let failed = BackendState::Failed(fault.code, fault.what.clone());
             backend.name == fault.part && backend.state == failed
-        })
+        });
+        !is_told && !fault.code.is_alert()
     };
-    let alerts = status.alerts.iter();
     for fault in status.faults.iter().filter(is_unreported) {
         let since = clock(fault.since, status.now, style);
-        let now = alerts
-            .clone()
-            .find(|it| is_alert_for(it, fault))
-            .map_or_else(String::new, value_text);
-        let what = format!("fault since {since}: {}{now}", fault.what);
+        let what = format!("fault since {since}: {}", fault.what);
         rows.push((fault.part.clone(), what, Tone::Broken));
+    }
+    for alert in &status.alerts {
+        let since = clock(alert.since, status.now, style);
+        let what = format!("alert since {since}: {}{}", alert.what, value_text(alert));
+        rows.push((alert.part.clone(), what, Tone::Doubtful));
     }
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
     rows.push(plain("polling", polling_text(&status.polling, status.now)));
@@ -99,10 +100,6 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
 pub(super) fn is_possible_here(backend: &BackendReport) -> bool {
     let is_apple = backend.name == Vendor::Apple.name();
     !(is_apple && matches!(backend.state, BackendState::Absent(_)))
-}
-
-fn is_alert_for(alert: &AlertValue, fault: &Fault) -> bool {
-    (&alert.part, &alert.what) == (&fault.part, &fault.what)
 }
 
 /// `, now 91 °C`
@@ -270,15 +267,11 @@ mod tests {
     #[test]
     fn alert_shows_the_current_value() {
         let mut status = fixtures::status();
-        let fault = |part: &str, what: &str| Fault {
-            part: part.into(),
-            code: FaultCode::TemperatureAlert,
-            what: what.into(),
-            since: fixtures::NOW.plus_seconds(-267),
-        };
+        let since = fixtures::NOW.plus_seconds(-267);
         let alert = |index, what: &str, limit, value, unit: &str| AlertValue {
             part: format!("GPU {index}"),
             what: what.into(),
+            since,
             limit,
             value,
             unit: unit.into(),
@@ -287,12 +280,13 @@ mod tests {
             "temperature at or above 85 °C",
             "memory in use at or above 95 %",
         );
-        status.faults = vec![
-            fault("GPU 3", hot),
-            fault("GPU 3", full),
-            fault("GPU 4", hot),
-            fault("GPU 5", hot),
-        ];
+        // The daemon reports an alert among the faults too.
+        status.faults = vec![Fault {
+            part: "GPU 3".into(),
+            code: FaultCode::TemperatureAlert,
+            what: hot.into(),
+            since,
+        }];
         status.alerts = vec![
             alert(3, hot, 85, Some(91), "°C"),
             alert(3, full, 95, Some(96), "%"),
@@ -301,15 +295,13 @@ mod tests {
         let shown = lines(&status, "0.1.0", &fixtures::style(None));
         let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
-        let since = "fault since 13:58:04";
+        let since = "alert since 13:58:04";
         assert_eq!(
             rows,
             [
                 format!(" GPU 3    {since}: {hot}, now 91 °C"),
                 format!(" GPU 3    {since}: {full}, now 96 %"),
                 format!(" GPU 4    {since}: {hot}, the current value is not known"),
-                // A daemon that reports no values.
-                format!(" GPU 5    {since}: {hot}"),
             ]
         );
     }

@@ -15,6 +15,7 @@ use super::value::{counted, date_and_time, formatted, weekday_and_time};
 use gpukill_proto::audit::{AuditSummary, Gap};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
+pub(super) use number::{hours, percent};
 use std::cmp::Reverse;
 use std::time::Duration;
 

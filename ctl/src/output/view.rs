@@ -76,7 +76,7 @@ pub(crate) fn lines(
         lines.extend(table);
         lines.extend(quiesced_lines(&snapshot.backends, now, style));
     }
-    let below = hint_lines(annotated, view);
+    let below = hint_lines(annotated, view, style);
     let own = super::guard::own_job_lines(annotated, view.me, now, style);
     if !below.is_empty() || !own.is_empty() {
         lines.push(Line::default());
@@ -87,8 +87,11 @@ pub(crate) fn lines(
     lines
 }
 
+/// Maximum number of alerts below a table.
+const MAX_ALERTS: usize = 4;
+
 /// Hints on the next commands.
-fn hint_lines(annotated: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
+fn hint_lines(annotated: &AnnotatedSnapshot, view: &View, style: &OutputStyle) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot,
         guard,
@@ -121,7 +124,21 @@ fn hint_lines(annotated: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
     }
     let faults = snapshot.faults.iter();
     let faults = faults.filter(|fault| !view.only_some_gpus || is_about_shown(fault, snapshot));
-    let faults = faults.count();
+    let (alerts, faults): (Vec<&Fault>, Vec<&Fault>) =
+        faults.partition(|fault| fault.code.is_alert());
+    for alert in alerts.iter().take(MAX_ALERTS) {
+        let text = escaped(
+            &format!("alert: {}: {}", alert.part, alert.what),
+            style.symbols,
+        );
+        lines.push(Line::with_tone(text, Tone::Doubtful));
+    }
+    if alerts.len() > MAX_ALERTS {
+        let more = alerts.len() - MAX_ALERTS;
+        let text = format!("{}: gpukillctl status", counted(more, "more alert"));
+        lines.push(Line::with_tone(text, Tone::Doubtful));
+    }
+    let faults = faults.len();
     if faults > 0 {
         let faults = counted(faults, "fault");
         let text = format!("{faults}: gpukillctl status");
@@ -133,8 +150,8 @@ fn hint_lines(annotated: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
 /// Whether a fault belongs to the shown GPUs, or to no GPU in particular.
 fn is_about_shown(fault: &Fault, snapshot: &Snapshot) -> bool {
     let mut devices = snapshot.devices.iter();
-    if let Some(index) = fault.part.strip_prefix("GPU ") {
-        return devices.any(|device| device.index.to_string() == index);
+    if let Some(index) = fault.gpu_index() {
+        return devices.any(|device| device.index == index);
     }
     let mut backends = snapshot.backends.iter();
     !backends.any(|backend| backend.name == fault.part)
@@ -183,13 +200,10 @@ fn guard_text(guard: &GuardSummary, style: &OutputStyle) -> Line {
     if !has_something_to_say(guard) {
         return Line::default();
     }
-    let mut line = Line::plain(format!(
-        "{}guard {}",
-        style.symbols.separator(),
-        guard.mode.name()
-    ));
-    if guard.is_stopped {
-        line.push(", stopped", Tone::Broken);
+    let mut line = Line::plain(format!("{}guard ", style.symbols.separator()));
+    match guard.is_stopped {
+        true => line.push("stopped", Tone::Broken),
+        false => line.push(guard.mode.name(), Tone::Plain),
     }
     if let Some(found) = violation_counts(guard) {
         line.push(format!(", {found}"), Tone::Doubtful);

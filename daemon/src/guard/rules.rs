@@ -1,7 +1,7 @@
 //! The rules of the guard: the part of a rules file that is specific to them.
 
 use crate::log_events::event;
-use crate::rules_file::{self, EditResult, RulesKind, RulesMistake};
+use crate::rules_file::{self, EditResult, RulesKind, RulesMistake, new_lints};
 use crate::store::{RuleSetKind, Store};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::restarted::count_restarted;
@@ -153,11 +153,11 @@ impl GuardRuleStore {
     ) -> Result<EditResult<GuardRuleSet>, Refusal> {
         self.change(uid, asked, expected, is_dry_run, |held, new| {
             let (held, new) = (&held.compiled, &new.compiled);
-            let lints = lint(new.rules()).into_iter();
+            let lints = new_lints(&lint(held.rules()), lint(new.rules()));
             no_limits_warning(held.rules(), new.rules())
                 .into_iter()
                 .chain(restart_warning(count_restarted(open, held, new)))
-                .chain(lints.map(|warning| warning.to_string()))
+                .chain(lints)
                 .collect()
         })
     }

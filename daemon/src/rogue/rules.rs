@@ -1,7 +1,7 @@
 //! The rogue rules: the part of a rules file that is specific to them.
 
 use crate::log_events::event;
-use crate::rules_file::{self, RulesKind, RulesMistake};
+use crate::rules_file::{self, RulesKind, RulesMistake, new_lints};
 use crate::store::{RuleSetKind, Store};
 use gpukill_policy::rogue::edit::edit;
 use gpukill_policy::rogue::lints::lint;
@@ -90,10 +90,8 @@ impl RogueRuleStore {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let lints = |_: &Arc<RogueRules>, new: &Arc<RogueRules>| {
-            let lints = lint(new).into_iter();
-            lints.map(|warning| warning.to_string()).collect()
-        };
+        let lints =
+            |held: &Arc<RogueRules>, new: &Arc<RogueRules>| new_lints(&lint(held), lint(new));
         let edited = self.change(uid, asked, expected, is_dry_run, lints)?;
         Ok(edited.report)
     }

@@ -1,8 +1,10 @@
 //! The admin's rules after parsing, and their files: how a file is parsed ([`parse`]), linted
-//! ([`lint`]), edited ([`edit`]), imported ([`import`]) and compared ([`diff`]).
+//! ([`lint`]), described ([`description`]), edited ([`edit`]), imported ([`import`]) and
+//! compared ([`diff`]).
 
 mod behaviour;
 pub(crate) mod canonical;
+pub mod description;
 pub mod diff;
 pub mod edit;
 mod enforcement;

@@ -1,16 +1,16 @@
 //! The overall result of a kill.
 
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::kill::{KillPlan, KillReport, Outcome};
+use gpukill_proto::kill::{KillPlan, KillReport, MemoryReclaim, Outcome};
 use gpukill_proto::model::ProcessKey;
 use std::collections::BTreeSet;
 
 /// The overall result of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KillCompletion {
-    /// All processes have ended.
+    /// All processes have ended, and no memory of theirs is known to be missing.
     All,
-    /// Some processes have ended, and some have not.
+    /// Some processes have ended; others have not, or their memory did not return.
     Partial,
     /// None has ended: they are protected or belong to others.
     Refused,
@@ -43,6 +43,8 @@ pub fn completion(plan: &KillPlan, report: &KillReport) -> KillCompletion {
     }
     // Processes that nobody has seen may be left.
     failed += u32::from(report.unchecked.is_some());
+    // Memory is what a process is ended for.
+    failed += u32::from(ended > 0 && report.memory.iter().any(is_missing));
     match (ended, refused, failed) {
         (0, 0, 0) => KillCompletion::NothingToEnd,
         (_, 0, 0) => KillCompletion::All,
@@ -50,6 +52,13 @@ pub fn completion(plan: &KillPlan, report: &KillReport) -> KillCompletion {
         (0, _, _) => KillCompletion::Failed,
         (_, _, _) => KillCompletion::Partial,
     }
+}
+
+/// Whether memory that ended processes held is known not to be free again.
+#[must_use]
+pub fn is_missing(memory: &MemoryReclaim) -> bool {
+    let amounts = memory.returned.known().zip(memory.held.known());
+    amounts.is_some_and(|(returned, held)| returned < held)
 }
 
 /// The processes that the plan is made for: they are named, or they hold a device.
@@ -67,6 +76,7 @@ mod tests {
     };
     use gpukill_proto::model::DeviceId;
     use gpukill_proto::reading::Reading;
+    use gpukill_proto::units::Bytes;
 
     fn key(pid: u32) -> ProcessKey {
         ProcessKey {
@@ -160,6 +170,31 @@ mod tests {
             let plan = plan(&[(true, true)]);
             let mut report = report(endings);
             report.unchecked = Some("the process table cannot be read".into());
+            assert_eq!(completion(&plan, &report), expected, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn missing_memory_is_a_failure() {
+        let gib = |count: u64| Reading::Value(Bytes(count << 30));
+        let unknown = || Reading::Failed("the driver does not answer".into());
+        for (held, returned, expected) in [
+            (gib(2), gib(2), KillCompletion::All),
+            (gib(2), gib(1), KillCompletion::Partial),
+            // An unknown amount is not known to be missing.
+            (gib(2), unknown(), KillCompletion::All),
+            (unknown(), gib(0), KillCompletion::All),
+        ] {
+            let mut report = report(vec![Outcome::Ended(KillSignal::Terminate, 3)]);
+            report.memory.push(MemoryReclaim {
+                device: DeviceId("GPU-0".into()),
+                index: 0,
+                held,
+                returned,
+                after_ms: None,
+                still_held_by: Vec::new(),
+            });
+            let plan = plan(&[(true, true)]);
             assert_eq!(completion(&plan, &report), expected, "{report:?}");
         }
     }

@@ -5,7 +5,7 @@ use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Sums over a period. Hours and days are local time of the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditSummary {
     /// The start of the period: the requested time, or the first sample after it.
     pub since: Timestamp,

@@ -303,9 +303,9 @@ pub struct EditReport {
     /// The lines in which the new rules differ from those in force, in the format of `diff -u`;
     /// truncated if long. It includes changes of the file that were not yet read.
     pub difference: String,
-    /// Lints of the new rules (rules that never match, contradict each other, mean nothing on
-    /// this host, or are not implemented by this version), the violations that the edit
-    /// restarts, and changes that may not last.
+    /// Lints that the previous rules did not have (rules that never match, contradict each
+    /// other, mean nothing on this host, or are not implemented by this version), the violations
+    /// that the edit restarts, and changes that may not last.
     pub warnings: Vec<String>,
 }
 

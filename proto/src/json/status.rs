@@ -1,7 +1,7 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only added.
 
 use super::fields::{document, documents};
-use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA};
+use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA, fault_documents};
 use crate::model::{BackendReport, BackendState};
 use crate::reading::Reading;
 use crate::status::{AlertValue, ChangedSetting, DaemonStatus, SettingValue};
@@ -33,8 +33,8 @@ document! {
         /// A group that gives rights after the next login.
         log_in_again_for: Option<String> = status.caller.log_in_again_for.clone(),
         backends: Vec<BackendDocument> = documents(&status.backends),
-        faults: Vec<FaultDocument> = documents(&status.faults),
-        alerts: Vec<AlertValue> = status.alerts.clone(),
+        faults: Vec<FaultDocument> = fault_documents(&status.faults, |code| !code.is_alert()),
+        alerts: Vec<AlertDocument> = documents(&status.alerts),
         poll_interval_ms: u64 = status.polling.interval_ms,
         set_poll_interval_ms: u64 = status.polling.set_interval_ms,
         last_poll_at: Option<String> = status.polling.last_at.map(Timestamp::to_rfc3339),
@@ -49,6 +49,21 @@ document! {
         guard: GuardDocument = GuardDocument::from(&status.guard),
         rogue: RogueDocument = RogueDocument::from(&status.rogue),
         settings: Vec<SettingDocument> = documents(&status.settings),
+    }
+}
+
+document! {
+    /// A threshold that a GPU has reached.
+    plain AlertDocument(alert: &AlertValue) {
+        /// `GPU 3`
+        part: String = alert.part.clone(),
+        what: String = alert.what.clone(),
+        since: String = alert.since.to_rfc3339(),
+        limit: i64 = alert.limit,
+        /// The value now, rounded down.
+        value: Option<i64> = alert.value,
+        /// `°C`, or `%` of all memory.
+        unit: String = alert.unit.clone(),
     }
 }
 

@@ -202,13 +202,29 @@ fn snapshot(device: Device, process: GpuProcess) -> Snapshot {
             cuda: Value("13.0".into()),
             poll_cost_us: 9,
         }],
-        faults: vec![Fault {
-            part: "names".into(),
-            code: crate::model::FaultCode::NameServiceFailed,
-            what: "slow".into(),
-            since: NOW,
-        }],
+        faults: vec![
+            Fault {
+                part: "names".into(),
+                code: FaultCode::NameServiceFailed,
+                what: "slow".into(),
+                since: NOW,
+            },
+            Fault {
+                part: "GPU 3".into(),
+                code: FaultCode::TemperatureAlert,
+                what: "temperature at or above 85 °C".into(),
+                since: NOW,
+            },
+        ],
     }
+}
+
+#[test]
+fn alert_is_no_fault() {
+    let list = list_document(device(), process());
+    let parts = |name: &str| list[name].as_array().unwrap().iter().map(|it| &it["part"]);
+    assert!(parts("faults").eq(["names"]), "{list}");
+    assert!(parts("alerts").eq(["GPU 3"]), "{list}");
 }
 
 fn list_document(device: Device, process: GpuProcess) -> Json {

@@ -176,6 +176,23 @@ fault_codes! {
     RestartNeeded = "restart_needed",
 }
 
+impl FaultCode {
+    /// Whether it is an alert: a GPU reached a threshold that an admin set, and nothing is
+    /// broken.
+    #[must_use]
+    pub const fn is_alert(self) -> bool {
+        matches!(self, Self::TemperatureAlert | Self::MemoryAlert)
+    }
+}
+
+impl Fault {
+    /// The index of the GPU that the fault is about, if it is about one.
+    #[must_use]
+    pub fn gpu_index(&self) -> Option<u32> {
+        self.part.strip_prefix("GPU ")?.parse().ok()
+    }
+}
+
 impl Display for FaultCode {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -282,6 +282,7 @@ fn status() -> DaemonStatus {
         alerts: vec![AlertValue {
             part: "GPU 0".into(),
             what: "temperature at or above 85 °C".into(),
+            since: Timestamp(1),
             limit: 85,
             value: Some(86),
             unit: "°C".into(),

@@ -90,7 +90,8 @@ fn edits_take_effect_keep_comments_are_recorded() {
     assert!(ran.stdout.contains("+    \"crack@root\",\n"), "{ran:?}");
     assert!(ran.stdout.ends_with("nothing is changed yet\n"), "{ran:?}");
     assert_eq!(read_rules(&test_box), OUR_RULES);
-    run_ok(&test_box, "allow process crack@root");
+    let ran = run_ok(&test_box, "allow process crack@root");
+    assert_eq!(ran.stdout, "process crack@root is not reported\n");
     run_ok(&test_box, "set detection.max_memory_usage_gb 20");
     run_ok(
         &test_box,

@@ -393,7 +393,7 @@ mod tests {
         let command = SetPolicy::augment_args(clap::Command::new("set"));
         let typed = command.get_arguments().filter_map(clap::Arg::get_long);
         let typed: Vec<&str> = typed
-            .filter(|it| !["set", "dry-run", "yes"].contains(it))
+            .filter(|it| !["set", "dry-run", "diff", "yes"].contains(it))
             .collect();
         assert_eq!(fields.collect::<Vec<_>>(), typed);
         for kind in PolicyKind::ALL {
@@ -487,7 +487,7 @@ mod tests {
             ("rule", PolicyKind::Rule),
         ] {
             let expected: Vec<&str> = options_for(kind)
-                .chain(["--set", "--dry-run", "--yes"])
+                .chain(["--set", "--dry-run", "--diff", "--yes"])
                 .collect();
             assert_eq!(shown(name), expected, "{name}");
         }

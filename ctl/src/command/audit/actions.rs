@@ -1,6 +1,9 @@
 //! `audit actions`: recorded actions, refusals and faults.
 
-use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, finish_records, now, time_span};
+use super::{
+    DEFAULT_LIMIT, DEFAULT_WEEK_HOURS, collect_pages, connect, finish_records, note_more, now,
+    time_span,
+};
 use crate::args::Actions;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -30,7 +33,11 @@ pub(super) fn run(
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
-    finish_records(records, outcome, is_narrowed, "entry", messages)
+    let rest = finish_records(records, outcome, is_narrowed, "entry")?;
+    if settings.output_format == Format::Table {
+        note_more(rest, wanted.limit, messages);
+    }
+    Ok(Exit::Done)
 }
 
 fn request_pages(
@@ -41,32 +48,35 @@ fn request_pages(
     records: &mut RecordPrinter<ActionEntry>,
 ) -> Result<Remaining, Error> {
     let mut indices = None;
-    collect_pages(wanted.limit, &mut |before, limit| {
-        let query = ActionQuery {
-            since: span.since,
-            until: span.until,
-            user: wanted.user.clone(),
-            kind: wanted.kind.clone(),
-            gpu: wanted.gpu.clone(),
-            before,
-            limit,
-        };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, AuditActions { query })?;
-        let count = page.records.len();
-        let has_device = page.records.iter().any(|it| it.device.is_some());
-        if indices.is_none() && has_device && settings.output_format == Format::Table {
-            indices = Some(device_indices(daemon, settings));
-        }
-        let acted = page.records.into_iter().map(|record| {
-            let known = indices.iter().flatten();
-            let mut known = known.filter(|(id, _)| Some(*id) == record.device.as_ref());
-            let now = known.next().map(|(_, index)| *index);
-            ActionEntry::new(record, now)
-        });
-        records.add(acted.collect())?;
-        Ok((count, page.next))
-    })
+    collect_pages(
+        wanted.limit.unwrap_or(DEFAULT_LIMIT),
+        &mut |before, limit| {
+            let query = ActionQuery {
+                since: span.since,
+                until: span.until,
+                user: wanted.user.clone(),
+                kind: wanted.kind.clone(),
+                gpu: wanted.gpu.clone(),
+                before,
+                limit,
+            };
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let page = call!(daemon, timeout, AuditActions { query })?;
+            let count = page.records.len();
+            let has_device = page.records.iter().any(|it| it.device.is_some());
+            if indices.is_none() && has_device && settings.output_format == Format::Table {
+                indices = Some(device_indices(daemon, settings));
+            }
+            let acted = page.records.into_iter().map(|record| {
+                let known = indices.iter().flatten();
+                let mut known = known.filter(|(id, _)| Some(*id) == record.device.as_ref());
+                let now = known.next().map(|(_, index)| *index);
+                ActionEntry::new(record, now)
+            });
+            records.add(acted.collect())?;
+            Ok((count, page.next))
+        },
+    )
 }
 
 /// The current indices of the devices. Empty when the daemon does not report them; then the

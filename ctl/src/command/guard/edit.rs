@@ -2,18 +2,19 @@
 
 use super::{connect, host_warnings, now, replay};
 use crate::args::EditOptions;
-use crate::command::rules::without_line;
+use crate::command::rules::{EditConsequences, without_line};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::{EditEffect, PreviousState};
 use crate::output::message::Messages;
-use crate::output::rules::is_no_change;
+use crate::output::rules::{Difference, EditView, is_no_change};
 use crate::output::style::OutputStyle;
 use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason, predict_consequence};
 use gpukill_policy::guard::restarted::count_restarted;
+use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::edit::edit;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -38,22 +39,28 @@ pub(super) fn run(
     let held = daemon.rules(RulesKind::Guard, timeout);
     let report = daemon.edit_rules(RulesChange::Guard(Some(&requested)), None, mode, timeout)?;
     let style = OutputStyle::for_stdout(settings);
-    let effect = match &held {
-        Ok((_, _, held)) if changes_mode(&requested, held, before.mode) => {
-            mode_change_effect(&requested, (&before, held), &daemon, timeout)
-        }
+    let consequences = match &held {
+        Ok((_, _, held)) if changes_mode(&requested, held, before.mode) => EditConsequences {
+            statement: String::new(),
+            effect: mode_change_effect(&requested, (&before, held), &daemon, timeout),
+        },
         Ok((_, _, held)) if !is_no_change(&report) => {
-            edit_effect((&requested, held), &before, &daemon, (settings, messages))
+            edit_consequences((&requested, held), &before, &daemon, settings)
         }
-        Ok(_) => None,
+        Ok(_) => EditConsequences::default(),
         // The edit is made nevertheless.
         Err(why) => {
             messages.warn(&format!("the affected jobs are not known: {why}"));
-            None
+            EditConsequences::default()
         }
     };
+    let view = EditView {
+        doing: mode,
+        difference: Difference::from_options(options),
+        statement: &consequences.statement,
+    };
     print_lines(
-        &guard::edit_lines(&report, mode, effect.as_ref(), now(), &style),
+        &guard::edit_lines(&report, view, consequences.effect.as_ref(), now(), &style),
         &style,
     )?;
     for warning in &report.warnings {
@@ -128,13 +135,33 @@ fn mode_change_effect(
     })
 }
 
-/// The effect of any other edit: the violations of rules that it changes or that it makes
-/// applicable.
-pub(super) fn edit_effect(
+/// The consequences of any other edit. Without mistakes in the rules they are known.
+pub(super) fn edit_consequences(
     (requested, held): (&GuardEdit, &str),
     before: &GuardReport,
     daemon: &Daemon,
-    (settings, messages): (&Settings, Messages),
+    settings: &Settings,
+) -> EditConsequences {
+    let new = edit(held, requested)
+        .ok()
+        .and_then(|text| parse(&text).ok());
+    let statement = match (parse(held), new) {
+        (Ok(held), Some(new)) => guard::edit_statement(requested, &held, &new, before),
+        (Err(_), Some(new)) => guard::edit_statement(requested, &RuleSet::default(), &new, before),
+        (_, None) => requested.to_string(),
+    };
+    EditConsequences {
+        statement,
+        effect: edit_effect((requested, held), before, daemon, settings),
+    }
+}
+
+/// The violations of rules that an edit changes or that it makes applicable.
+fn edit_effect(
+    (requested, held): (&GuardEdit, &str),
+    before: &GuardReport,
+    daemon: &Daemon,
+    settings: &Settings,
 ) -> Option<EditEffect> {
     let text = edit(held, requested).ok()?;
     let (held, rules) = (parse(held).ok()?, parse(&text).ok()?);
@@ -157,7 +184,7 @@ pub(super) fn edit_effect(
         });
     }
     let compiled = (&CompiledRules::new(held), &CompiledRules::new(rules));
-    let open = affected_violations(&text, compiled, before, daemon, (settings, messages));
+    let open = affected_violations(&text, compiled, before, daemon, settings);
     let open = open.map_err(|why| why.to_string());
     Some(EditEffect {
         mode,
@@ -172,10 +199,10 @@ fn affected_violations(
     (held, rules): (&CompiledRules, &CompiledRules),
     before: &GuardReport,
     daemon: &Daemon,
-    (settings, messages): (&Settings, Messages),
+    settings: &Settings,
 ) -> Result<Vec<(OpenViolation, Consequence)>, Error> {
     let now = now();
-    let open = replay::evaluate_open_violations(text, daemon, settings, messages)?;
+    let open = replay::evaluate_open_violations(text, daemon, settings)?;
     let page = open_violations(daemon, now, RequestTimeout::starting_now(settings.timeout))?;
     let continues = |open: &OpenViolation| {
         let mut known = page.open.iter();
@@ -198,7 +225,7 @@ fn affected_violations(
     Ok(open.collect())
 }
 
-fn open_violations(
+pub(super) fn open_violations(
     daemon: &Daemon,
     now: Timestamp,
     timeout: RequestTimeout,

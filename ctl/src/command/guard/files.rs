@@ -1,12 +1,11 @@
 //! Checks, exports and imports files of the guard's rules.
 
-use super::edit::edit_effect;
+use super::edit::edit_consequences;
 use super::{connect, host_warnings};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
-use crate::command::rules::{self, CheckedRules, HostChecks};
+use crate::command::rules::{self, CheckedRules, EditConsequences, HostChecks};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
-use crate::output::guard::EditEffect;
 use crate::output::message::Messages;
 use crate::output::rules::{guard_summary, print_rules};
 use crate::rules_files::GUARD_CODEC;
@@ -81,7 +80,7 @@ pub(super) fn import(
     messages: Messages,
 ) -> Result<Exit, Error> {
     let text = read(&wanted.file, wanted.format, messages)?;
-    let host_checks = GuardHostChecks { settings, messages };
+    let host_checks = GuardHostChecks { settings };
     rules::import(
         RulesKind::Guard,
         &text,
@@ -95,7 +94,6 @@ pub(super) fn import(
 /// The host checks for rules of the guard.
 struct GuardHostChecks<'a> {
     settings: &'a Settings,
-    messages: Messages,
 }
 
 impl HostChecks for GuardHostChecks<'_> {
@@ -107,16 +105,21 @@ impl HostChecks for GuardHostChecks<'_> {
         }
     }
 
-    fn affected(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Option<EditEffect> {
-        let (_, _, held) = daemon.rules(RulesKind::Guard, timeout).ok()?;
-        let before = call!(daemon, timeout, Status {}).ok()?.guard;
-        let asked = GuardEdit::Replace(text.to_owned());
-        edit_effect(
-            (&asked, &held),
-            &before,
-            daemon,
-            (self.settings, self.messages),
-        )
+    fn consequences(
+        &self,
+        text: &str,
+        daemon: &Daemon,
+        timeout: RequestTimeout,
+    ) -> EditConsequences {
+        let held = daemon.rules(RulesKind::Guard, timeout);
+        let before = call!(daemon, timeout, Status {});
+        match (held, before) {
+            (Ok((_, _, held)), Ok(before)) => {
+                let asked = GuardEdit::Replace(text.to_owned());
+                edit_consequences((&asked, &held), &before.guard, daemon, self.settings)
+            }
+            (Err(_), _) | (_, Err(_)) => EditConsequences::default(),
+        }
     }
 }
 

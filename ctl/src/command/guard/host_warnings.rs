@@ -1,7 +1,7 @@
 //! Warnings about rules that name users, groups or GPUs unknown on this host, where the daemon
 //! runs too.
 
-use crate::command::list::user_lookup::{unknown_groups, unknown_users};
+use crate::command::list::user_lookup::{local_users, unknown_groups, unknown_users};
 use crate::connect::{Daemon, RequestTimeout};
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::edit::edit;
@@ -50,8 +50,14 @@ pub(super) fn edit_warnings(
 }
 
 fn warnings_for(rules: &RuleSet, devices: &[DeviceName<'_>]) -> Vec<Lint> {
+    let unknown = unknown_users(user_names(rules));
+    let known = match unknown.is_empty() {
+        true => Vec::new(),
+        false => local_users(),
+    };
     let here = HostInventory {
-        unknown_users: &unknown_users(user_names(rules)),
+        unknown_users: &unknown,
+        known_users: &known,
         unknown_groups: &unknown_groups(group_names(rules)),
         devices,
     };

@@ -2,10 +2,11 @@
 
 use super::{connect, files, now};
 use crate::args::{ReplayRules, TestRules};
-use crate::connect::{Daemon, RequestTimeout, RulesKind, WaitHooks, call};
+use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
+use crate::output::spinner::Spinner;
 use crate::output::style::OutputStyle;
 use crate::output::text::Line;
 use crate::output::{guard, json, print, print_lines};
@@ -26,8 +27,8 @@ use std::time::Duration;
 /// daemon accepts no later deadline than this.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 
-/// Silence after which a message explains the wait.
-const LONG_WAIT: Duration = Duration::from_secs(2);
+/// What a replay waits for.
+const REPLAYED: &str = "gpukilld, which reads the history: this may take a minute";
 
 /// Minimum number of seconds that a test evaluates.
 const MIN_TEST_SECONDS: i64 = 24 * 3_600;
@@ -96,7 +97,6 @@ pub(super) fn evaluate_open_violations(
     text: &str,
     daemon: &Daemon,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<Vec<OpenViolation>, Error> {
     let now = now();
     let timeout = RequestTimeout::starting_now(settings.timeout);
@@ -106,8 +106,8 @@ pub(super) fn evaluate_open_violations(
         since: now.plus_seconds(-test_seconds(text)),
         until: now,
     };
-    let notice = &mut LongWaitNotice::new(messages);
-    let report = call!(daemon, timeout, notice, ReplayRules { request })?;
+    let line = &mut Spinner::waiting_for(REPLAYED, settings);
+    let report = call!(daemon, timeout, line, ReplayRules { request })?;
     Ok(report.open)
 }
 
@@ -169,8 +169,8 @@ fn replay(
         until,
     };
     let timeout = RequestTimeout::starting_now(settings.timeout.max(REPLAY_TIMEOUT));
-    let notice = &mut LongWaitNotice::new(messages);
-    let report = call!(daemon, timeout, notice, ReplayRules { request })?;
+    let line = &mut Spinner::waiting_for(REPLAYED, settings);
+    let report = call!(daemon, timeout, line, ReplayRules { request })?;
     let text = match text {
         Some(text) => text.to_owned(),
         None => {
@@ -182,33 +182,6 @@ fn replay(
         }
     };
     Ok(apply_own_policies(report, &text))
-}
-
-/// Explains a long wait, once.
-struct LongWaitNotice {
-    messages: Messages,
-    is_shown: bool,
-}
-
-impl LongWaitNotice {
-    const fn new(messages: Messages) -> Self {
-        Self {
-            messages,
-            is_shown: false,
-        }
-    }
-}
-
-impl WaitHooks for LongWaitNotice {
-    fn long_wait_after(&self) -> Option<Duration> {
-        (!self.is_shown).then_some(LONG_WAIT)
-    }
-
-    fn on_long_wait(&mut self) {
-        self.is_shown = true;
-        self.messages
-            .long_wait("reading the history, this may take a minute");
-    }
 }
 
 /// A replay ignores the milder policies of users, so they are applied here from the rules. When

@@ -2,7 +2,7 @@
 
 use super::{connect, now};
 use crate::args::Violations;
-use crate::command::audit::{collect_pages, time_span};
+use crate::command::audit::{collect_pages, note_more, time_span};
 use crate::command::list::user_lookup::user_may_exist;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -18,6 +18,9 @@ use gpukill_proto::text::sanitize;
 /// Default without `--hours` and `--since`: a week.
 const DEFAULT_HOURS: u32 = 168;
 
+/// Default without `--limit`.
+const DEFAULT_LIMIT: u32 = 100;
+
 /// Requests violations page by page and prints them.
 pub(super) fn run(
     wanted: &Violations,
@@ -30,10 +33,7 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let (all, remaining) = request_pages(&daemon, wanted, span, settings)?;
-    if remaining == Remaining::More {
-        messages.warn("there are more records: --limit 0 shows all");
-    }
+    let (all, rest) = request_pages(&daemon, wanted, span, settings)?;
     let user_error = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
@@ -48,6 +48,7 @@ pub(super) fn run(
                 &guard::violations(&all, &status.guard, now(), &style),
                 &style,
             )?;
+            note_more(rest, wanted.limit, messages);
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }
@@ -73,24 +74,27 @@ fn request_pages(
     span: TimeSpan,
     settings: &Settings,
 ) -> Result<(ViolationPage, Remaining), Error> {
-    let mut merged: Option<ViolationPage> = None;
-    let remaining = collect_pages(wanted.limit, &mut |before, limit| {
-        let query = ViolationQuery {
-            since: span.since,
-            until: span.until,
-            user: wanted.user.clone(),
-            before,
-            limit,
-        };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Violations { query })?;
-        let (count, next) = (page.records.len(), page.next);
-        // The open violations come with the first page.
-        match &mut merged {
-            Some(merged) => merged.records.extend(page.records),
-            None => merged = Some(page),
-        }
-        Ok((count, next))
-    })?;
-    Ok((merged.unwrap_or_default(), remaining))
+    let mut whole: Option<ViolationPage> = None;
+    let rest = collect_pages(
+        wanted.limit.unwrap_or(DEFAULT_LIMIT),
+        &mut |before, limit| {
+            let query = ViolationQuery {
+                since: span.since,
+                until: span.until,
+                user: wanted.user.clone(),
+                before,
+                limit,
+            };
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let page = call!(daemon, timeout, Violations { query })?;
+            let (count, next) = (page.records.len(), page.next);
+            // The open violations come with the first page.
+            match &mut whole {
+                Some(whole) => whole.records.extend(page.records),
+                None => whole = Some(page),
+            }
+            Ok((count, next))
+        },
+    )?;
+    Ok((whole.unwrap_or_default(), rest))
 }

@@ -23,6 +23,26 @@ pub(in crate::command) fn unknown_users<'a>(
     unknown_names(names, |name| matches!(User::from_name(name), Ok(None)))
 }
 
+/// The names of people in `/etc/passwd`. Users of a directory are missing: listing them may take
+/// long.
+pub(in crate::command) fn local_users() -> Vec<String> {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    people_in(&text)
+}
+
+/// The names of people in a text like `/etc/passwd`.
+fn people_in(text: &str) -> Vec<String> {
+    /// UID_MIN and UID_MAX of useradd: others are system accounts.
+    const PEOPLE: std::ops::RangeInclusive<u32> = 1_000..=60_000;
+    let entries = text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let uid: u32 = fields.nth(1)?.parse().ok()?;
+        (uid == 0 || PEOPLE.contains(&uid)).then(|| name.to_owned())
+    });
+    entries.collect()
+}
+
 /// The names that it reports as unknown groups.
 pub(in crate::command) fn unknown_groups<'a>(
     names: impl IntoIterator<Item = &'a str>,
@@ -65,6 +85,13 @@ fn unknown_names<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_are_no_system_accounts() {
+        let text = "root:x:0:0::/root:/bin/sh\nbin:x:2:2::/bin:/sbin/nologin\n\
+            alice:x:1000:1000::/home/alice:/bin/sh\nnobody:x:65534:65534::/:/bin/false\nx\n";
+        assert_eq!(people_in(text), ["root", "alice"]);
+    }
 
     #[test]
     fn only_an_unused_name_is_unknown() {

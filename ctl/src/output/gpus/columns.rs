@@ -103,8 +103,7 @@ const DEFAULT_COLUMNS: usize = 12;
 
 /// All columns: the default ones, then those that must be requested.
 const COLUMNS: &[GpuColumn] = &[
-    right("gpu", "GPU", WhenNarrow::Stays, |row| index(row.device))
-        .with_instances(instances::index),
+    right("gpu", "GPU", WhenNarrow::Stays, index).with_instances(instances::index),
     left("name", "NAME", WhenNarrow::Stays, name).with_instances(instances::profile),
     left("bar", "", WhenNarrow::Goes(5), |row| {
         memory_bar(

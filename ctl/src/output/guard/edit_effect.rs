@@ -87,14 +87,17 @@ pub(crate) fn effect_lines(
     let is_one =
         |(_, consequence): &&(OpenViolation, Consequence)| *consequence != Consequence::Nothing;
     let affected: Vec<_> = open.iter().filter(is_one).collect();
-    if affected.is_empty() && !is_of_mode {
-        lines.push(Line::plain("nobody breaks a rule that this changes now"));
-        return lines;
-    }
     if affected.is_empty() {
-        lines.push(Line::plain(
-            "nobody broke a rule at the last sample; by rules changed since: gpukillctl guard test",
-        ));
+        // The answer to an edit is one sentence; a dry run is a question about the jobs.
+        let text = match (edit_mode, is_of_mode) {
+            (Mode::Apply, _) => return lines,
+            (Mode::DryRun, false) => "nobody breaks a rule that this changes now",
+            (Mode::DryRun, true) => {
+                "nobody broke a rule at the last sample; by rules changed since: gpukillctl guard \
+                test"
+            }
+        };
+        lines.push(Line::plain(text));
         return lines;
     }
     let begin = match (is_of_mode, edit_mode) {

@@ -7,6 +7,7 @@ use super::super::value::gib;
 use super::advice::{sentence_lines, with_command};
 use super::heading::{HeldMemory, held_memory, size_text};
 use super::rows::seconds_text;
+use gpukill_policy::kill::outcome::is_missing;
 use gpukill_proto::kill::{KillPlan, KillReport, KillTarget, MemoryReclaim, Outcome};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
@@ -76,10 +77,10 @@ fn unknown_text(memory: &MemoryReclaim) -> Option<String> {
 }
 
 fn missing_text(memory: &MemoryReclaim) -> Option<String> {
-    let (returned, held) = known_amounts(memory).filter(|(returned, held)| returned < held)?;
+    let (returned, held) = known_amounts(memory).filter(|_| is_missing(memory))?;
     let (index, of) = (memory.index, part_of_whole(returned, held));
     Some(format!(
-        "memory: GPU {index} gave back {of}; who has the rest:"
+        "memory not returned: GPU {index} gave back {of}; who has the rest:"
     ))
 }
 

@@ -3,7 +3,7 @@
 use super::super::value::thousands;
 
 /// GPU time in hours: `402.1`, `28.1k`.
-pub(super) fn hours(milliseconds: u64) -> String {
+pub(in crate::output) fn hours(milliseconds: u64) -> String {
     compact_number(as_hours(milliseconds))
 }
 
@@ -37,7 +37,7 @@ pub(super) fn compact_number(number: f64) -> String {
 }
 
 /// A share of a whole: `61 %`. Only the whole is shown as 100 %.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(in crate::output) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "?".into();
     }

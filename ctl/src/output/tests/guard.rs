@@ -10,11 +10,12 @@ use crate::output::fixtures::{
     edited, explanations, guard_report, hostile, mistakes, replayed, violations, warnings,
 };
 use crate::output::guard::MilderPolicies;
-use crate::output::rules::guard_summary;
+use crate::output::rules::{Difference, EditView, guard_summary};
+use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, MilderPolicy, ProcessGuardStatus, ReplayReport,
-    ViolationMark, ViolationPage, find_marks,
+    EditReport, GuardMode, GuardReport, MilderPolicy, OpenViolation, ProcessGuardStatus,
+    ReplayReport, ViolationMark, ViolationPage, find_marks,
 };
 use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::model::NetworkRole;
@@ -62,6 +63,13 @@ fn list_shows_guard_status_and_marks() {
         // The heading still counts jobs that a dry run counts as ended.
         (gone(0), " · guard dry-run, 2 would have ended"),
         (gone(1), " · guard dry-run, 1 violation, 2 would have ended"),
+        (
+            GuardSummary {
+                is_stopped: true,
+                ..with(GuardMode::Enforce, true, 1)
+            },
+            " · guard stopped, 1 violation",
+        ),
         // A disabled guard and a guard without rules limit nobody.
         (with(GuardMode::Disabled, true, 0), ""),
         (with(GuardMode::DryRun, false, 0), ""),
@@ -137,7 +145,13 @@ fn explain_names_broken_rules_and_limits() {
         protected: Some("protect.users names its owner".into()),
         ..ProcessGuardStatus::default()
     });
+    protected.uses[0].1.connections = Reading::Value(3);
     for (role, row) in [
+        (
+            Reading::Value(NetworkRole::Service(vec![8000])),
+            "service on port 8000, 3 connections in the last minute; a job with clients is not \
+            idle; idle and waste rules only warn of a service by default",
+        ),
         (
             Reading::Value(NetworkRole::Private),
             "private: no port that others use",
@@ -160,9 +174,15 @@ fn explain_names_broken_rules_and_limits() {
 }
 
 #[test]
-fn guard_status_shows_mode_and_file_mistakes() {
+fn guard_status_shows_mode_rules_violations_and_mistakes() {
+    let users: String = (1..12)
+        .map(|number| format!("[user_policies.user{number}]\nmemory_limit_gb = {number}\n"))
+        .collect();
+    let written = format!("[global]\ndefault_memory_limit_gb = 20\n{users}");
+    let policies = describe_policies(&parse(&written).expect("they are right"));
+    let open: Vec<OpenViolation> = (0..2).flat_map(|_| violations().open).collect();
     check_all("guard-status", |style| {
-        super::super::guard::status_lines(&guard_report(), NOW, style)
+        super::super::guard::status_lines(&guard_report(), &policies, &open, NOW, style)
     });
     let changed = GuardReport {
         mistakes: Vec::new(),
@@ -170,7 +190,7 @@ fn guard_status_shows_mode_and_file_mistakes() {
         ..guard_report()
     };
     check_all("guard-status-changed", |style| {
-        super::super::guard::status_lines(&changed, NOW, style)
+        super::super::guard::status_lines(&changed, &[], &[], NOW, style)
     });
     let disabled = GuardReport {
         mode: GuardMode::Disabled,
@@ -183,7 +203,7 @@ fn guard_status_shows_mode_and_file_mistakes() {
     };
     let style = style(Some(80));
     let shown = text(
-        &super::super::guard::status_lines(&disabled, NOW, &style),
+        &super::super::guard::status_lines(&disabled, &[], &[], NOW, &style),
         &style,
     );
     check("guard-status-disabled.txt", &shown);
@@ -231,28 +251,43 @@ fn guard_test_shows_open_violations() {
     });
 }
 
+/// An edit with the difference of the file.
+fn edit_view(doing: Mode) -> EditView<'static> {
+    EditView {
+        doing,
+        difference: Difference::Shown,
+        statement: "alice: at most 16 GiB, priority 7",
+    }
+}
+
 #[test]
-fn edit_is_shown_as_a_diff() {
+fn edit_is_one_sentence_and_a_diff_on_request() {
     // The lines of a difference are the file's and are not cut.
     for (called, style) in styles() {
-        let shown = super::super::guard::edit_lines(&edited(), Mode::DryRun, None, NOW, &style);
+        let view = edit_view(Mode::DryRun);
+        let shown = super::super::guard::edit_lines(&edited(), view, None, NOW, &style);
         check(&format!("guard-edit-{called}.txt"), &text(&shown, &style));
     }
     let style = style(Some(80));
-    let made = super::super::guard::edit_lines(&edited(), Mode::Apply, None, NOW, &style);
-    let last = made.last().map(Line::text);
-    assert_eq!(last.as_deref(), Some("in force: revision 0f8a11d27b3ce940"));
+    let view = edit_view(Mode::Apply);
+    let made = super::super::guard::edit_lines(&edited(), view, None, NOW, &style);
     let colored = OutputStyle {
         color: true,
         ..style
     };
     check("guard-edit-colored.txt", &text(&made, &colored));
+    let short = EditView {
+        difference: Difference::Hidden,
+        ..view
+    };
+    let short = super::super::guard::edit_lines(&edited(), short, None, NOW, &style);
+    assert_eq!(text(&short, &style), "alice: at most 16 GiB, priority 7\n");
     let nothing = EditReport {
         before: Some(edited().after),
         difference: String::new(),
         ..edited()
     };
-    let nothing = super::super::guard::edit_lines(&nothing, Mode::Apply, None, NOW, &style);
+    let nothing = super::super::guard::edit_lines(&nothing, view, None, NOW, &style);
     assert_eq!(
         text(&nothing, &style),
         "nothing changes: the rules say so already\n"
@@ -298,8 +333,18 @@ fn guard_texts_cannot_control_the_terminal() {
     let rules = parse("").expect("they are right");
     let milder = MilderPolicies::from([(HOSTILE.to_owned(), MilderPolicy::DryRun)]);
     let style = style(None);
+    let hostile_policies = [PolicyDescription {
+        kind: None,
+        name: HOSTILE.into(),
+        text: HOSTILE.into(),
+        mode: GuardMode::Soft,
+    }];
+    let hostile_view = EditView {
+        statement: HOSTILE,
+        ..edit_view(Mode::DryRun)
+    };
     let screens = [
-        super::super::guard::status_lines(&report, NOW, &style),
+        super::super::guard::status_lines(&report, &hostile_policies, &page.open, NOW, &style),
         super::super::guard::violations(&page, &report, NOW, &style),
         super::super::guard::replay_lines(&replayed, HOSTILE, &milder, &style),
         super::super::guard::test_lines(
@@ -308,7 +353,7 @@ fn guard_texts_cannot_control_the_terminal() {
             NOW,
             &style,
         ),
-        super::super::guard::edit_lines(&edit, Mode::DryRun, None, NOW, &style),
+        super::super::guard::edit_lines(&edit, hostile_view, None, NOW, &style),
         rules::mistake_lines(HOSTILE, &wrong, &style),
         rules::checked_lines(HOSTILE, &guard_summary(&rules), &lints, &style),
         explain::lines(&notebook, &style),

@@ -239,3 +239,24 @@ fn broken_file_counts_as_changed_only_if_it_changes_again() {
     std::fs::remove_file(rules.path()).unwrap();
     assert!(rules.is_changed());
 }
+
+#[test]
+fn edit_warns_only_of_new_lints() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = rule_store(
+        dir.path(),
+        "[user_policies.alice]\nutilization_limit_pct = 100\n",
+    );
+    let warnings = |asked: &GuardEdit| apply_edit(&rules, asked, true).warnings;
+    // The lint about alice is not new, although its line moves.
+    assert_eq!(warnings(&limit("aaron", "8")), Vec::<String>::new());
+    let new = GuardEdit::SetPolicy {
+        kind: gpukill_proto::guard::edit::PolicyKind::User,
+        name: "bob".into(),
+        fields: vec![("utilization_limit_pct".into(), "100".into())],
+    };
+    let new = warnings(&new);
+    let expected = "user_policies.bob.utilization_limit_pct: utilization never exceeds 100, so \
+                    this never matches";
+    assert!(new.len() == 1 && new[0].ends_with(expected), "{new:?}");
+}

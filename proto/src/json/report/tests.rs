@@ -62,6 +62,7 @@ fn named_status(name: &str) -> DaemonStatus {
     status.alerts = vec![AlertValue {
         part: name(),
         what: name(),
+        since: NOW,
         limit: 1,
         value: None,
         unit: name(),

@@ -292,6 +292,7 @@ pub(in crate::json) fn status() -> DaemonStatus {
         alerts: vec![AlertValue {
             part: "GPU 0".into(),
             what: "temperature at or above 85 °C".into(),
+            since: NOW,
             limit: 85,
             value: Some(86),
             unit: "°C".into(),

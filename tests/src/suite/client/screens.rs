@@ -49,8 +49,8 @@ fn list_drops_columns_when_narrow() {
                 "   0  H100 80GB HBM3          ████████░░  64.0/80.0G   98%   71°  688/700W    0      3  root python 40.0G",
                 "   1  H100 80GB HBM3          ██████▏░░░  49.0/80.0G    0%   41°  120/700W    3      1  container 0123456789ab jupyter-…",
                 "   2  H100 80GB HBM3          ████▍░░░░░  35.0/80.0G    0%   38°   98/700W    0      0  35.0G unattributed",
-                "   3  GeForce RTX 2080 SUPER  ▏░░░░░░░░░    0.1/8.0G     ?   33°       n/a  n/a      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
+                "  !3  GeForce RTX 2080 SUPER  ▏░░░░░░░░░    0.1/8.0G     ?   33°       n/a  n/a      0  –",
+                "  !4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
                 or a reboot",
             ],
         ),
@@ -65,8 +65,8 @@ fn list_drops_columns_when_narrow() {
                 0123456789ab jupyt…",
                 "   2  H100 80GB HBM3          35.0/80.0G    0%   38°   98/700W      0  35.0G \
                 unattributed",
-                "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?   33°       n/a      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
+                "  !3  GeForce RTX 2080 SUPER    0.1/8.0G     ?   33°       n/a      0  –",
+                "  !4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
                 or a reboot",
             ],
         ),
@@ -77,8 +77,8 @@ fn list_drops_columns_when_narrow() {
                 "   0  H100 80GB HBM3          64.0/80.0G   98%      3  root python 40.0G",
                 "   1  H100 80GB HBM3          49.0/80.0G    0%      1  container 0123456789ab j…",
                 "   2  H100 80GB HBM3          35.0/80.0G    0%      0  35.0G unattributed",
-                "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset …",
+                "  !3  GeForce RTX 2080 SUPER    0.1/8.0G     ?      0  –",
+                "  !4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset …",
             ],
         ),
     ];

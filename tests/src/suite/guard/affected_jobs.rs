@@ -104,7 +104,8 @@ fn edit_names_affected_jobs() {
     });
     // The violated rule has not changed, so another edit does not mention it.
     let other = ["guard", "user", "set", "nobody", "--memory-limit", "1"];
-    assert!(successful_output(&test_box, &other).contains(nobody));
+    let answer = "nobody: at most 1 GiB; in force, soft\n";
+    assert_eq!(successful_output(&test_box, &other), answer);
     daemon.stop();
 }
 

@@ -24,7 +24,9 @@ fn edit_applies_at_once_and_keeps_comments() {
         read_rules(&test_box),
         "# Ours.\n[global]\nenabled = true # always\n"
     );
-    assert_eq!(test_box.ctl(&set).code, 0);
+    let ran = test_box.ctl(&set);
+    let holds = "root: at most 8 GiB; dry run, nothing will be ended\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, holds));
     let text = read_rules(&test_box);
     assert!(
         text.starts_with("# Ours.\n[global]\nenabled = true # always\n"),

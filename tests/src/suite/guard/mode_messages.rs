@@ -21,7 +21,7 @@ fn mode_change_is_reported() {
         "{would}"
     );
     let done = all_output(&test_box, &set);
-    assert!(done.contains("\nthe guard is in mode soft: "), "{done}");
+    assert!(done.starts_with("the guard is in mode soft: "), "{done}");
     let draft = test_box.path("draft.toml");
     std::fs::write(
         &draft,

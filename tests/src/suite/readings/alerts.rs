@@ -52,8 +52,18 @@ fn logged_alerts_and_faults(daemon: &Daemon) -> Vec<String> {
         .collect()
 }
 
-fn fault(what: &str) -> (String, String) {
+fn alert(what: &str) -> (String, String) {
     ("GPU 0".to_owned(), what.to_owned())
+}
+
+/// The part and the text of each alert now.
+fn alerts(test_box: &TestBox) -> Vec<(String, String)> {
+    let list = test_box.list();
+    let alerts = list["alerts"].as_array().expect("a list of alerts").iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    alerts
+        .map(|alert| (text(&alert["part"]), text(&alert["what"])))
+        .collect()
 }
 
 const TEMPERATURE: &str = "temperature at or above 85 °C";
@@ -71,23 +81,37 @@ fn one_alert_until_well_below_threshold() {
     assert_eq!(test_box.faults(), []);
 
     test_box.set_driver_state(&three_gpus(&json!(91), 89));
-    let hot = vec![fault(TEMPERATURE)];
-    eventually_equals(&hot, || test_box.faults());
+    let hot = vec![alert(TEMPERATURE)];
+    eventually_equals(&hot, || alerts(&test_box));
+    // An alert is no fault.
+    assert_eq!(test_box.faults(), []);
+    let table = test_box.ctl(&["list"]).stdout;
+    let below = format!("\nalert: GPU 0: {TEMPERATURE}\n");
+    assert!(
+        table.contains(&below) && !table.contains("fault"),
+        "{table}"
+    );
+    assert!(
+        table.lines().any(|row| row.trim_start().starts_with("!0 ")),
+        "{table}"
+    );
     let table = test_box.ctl(&["status"]).stdout;
     let now = format!("{TEMPERATURE}, now 91 °C");
-    let is_shown = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
+    let is_shown = |line: &str| {
+        line.starts_with(" GPU 0 ") && line.contains(" alert since ") && line.ends_with(&now)
+    };
     assert!(table.lines().any(is_shown), "{table}");
     test_box.set_driver_state(&three_gpus(&json!(91), 95));
-    let both = vec![fault(MEMORY), fault(TEMPERATURE)];
+    let both = vec![alert(MEMORY), alert(TEMPERATURE)];
     let sorted = || {
-        let mut faults = test_box.faults();
-        faults.sort();
-        faults
+        let mut alerts = alerts(&test_box);
+        alerts.sort();
+        alerts
     };
     eventually_equals(&both, sorted);
     let since = |list: &Value| -> Vec<Value> {
-        let faults = list["faults"].as_array().unwrap().iter();
-        faults.map(|fault| fault["since"].clone()).collect()
+        let alerts = list["alerts"].as_array().unwrap().iter();
+        alerts.map(|alert| alert["since"].clone()).collect()
     };
     let first_since = since(&test_box.list());
     // Not far enough below the threshold, and then unknown.
@@ -96,9 +120,9 @@ fn one_alert_until_well_below_threshold() {
     assert_eq!((sorted(), since(&test_box.list())), (both, first_since));
 
     test_box.set_driver_state(&three_gpus(&json!(82), 88));
-    eventually_equals(&vec![fault(MEMORY)], sorted);
+    eventually_equals(&vec![alert(MEMORY)], sorted);
     test_box.set_driver_state(&three_gpus(&json!(82), 87));
-    eventually_equals(&Vec::new(), || test_box.faults());
+    eventually_equals(&Vec::new(), || alerts(&test_box));
     for what in [TEMPERATURE, MEMORY] {
         eventually("its beginning is recorded", || {
             let entry = (json!("fault"), json!(format!("GPU 0: {what}")));
@@ -137,8 +161,8 @@ fn reload_changes_thresholds() {
     let reload = |settings: &str, expected: &[&str]| {
         test_box.configure(settings);
         daemon.signal(Signal::HUP);
-        let expected: Vec<_> = expected.iter().map(|what| fault(what)).collect();
-        eventually_equals(&expected, || test_box.faults());
+        let expected: Vec<_> = expected.iter().map(|what| alert(what)).collect();
+        eventually_equals(&expected, || alerts(&test_box));
     };
     reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
     let higher = "temperature at or above 90 °C";

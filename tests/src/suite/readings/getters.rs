@@ -328,7 +328,7 @@ fn table_separates_unsupported_failed_and_zero() {
         " GPU  NAME                          MEMORY  UTIL  TEMP    POWER  ECC  PROCS  TOP PROCESS",
         "   0  there          ░░░░░░░░░░  0.0/80.0G    0%   30°  70/700W    0      0  –",
         "   1  not supported  ░░░░░░░░░░  0.0/80.0G   n/a   n/a      n/a  n/a      0  –",
-        "   2  failed                             ?     ?     ?        ?    ?      0  –",
+        "  !2  failed                             ?     ?     ?        ?    ?      0  –",
         "",
         "1 fault: gpukillctl status",
         "",

@@ -54,7 +54,7 @@ fn lost_gpu_recovers() {
     let table = test_box.table(&["list"]);
     let row = table.lines().nth(2).unwrap();
     let (before, after) = row.split_once("lost since ").unwrap();
-    assert_eq!(before, "   1  second  ");
+    assert_eq!(before, "  !1  second  ");
     let (time, sentence) = after.split_at("hh:mm:ss".len());
     assert_eq!(time.matches(':').count(), 2, "{row}");
     assert_eq!(

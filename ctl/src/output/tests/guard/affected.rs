@@ -62,7 +62,7 @@ fn edit_names_the_affected_jobs() {
             open: Ok(open),
         };
         let style = style(Some(100));
-        let shown = guard::edit_lines(&edited(), doing, Some(&effect), NOW, &style);
+        let shown = guard::edit_lines(&edited(), edit_view(doing), Some(&effect), NOW, &style);
         text(&shown, &style)
     };
     let open = |consequence: &[Consequence]| {
@@ -101,6 +101,8 @@ fn edit_names_the_affected_jobs() {
         assert!(screen.contains(expected), "{screen}");
     }
     let screen = edited_with(soft, open(&[Consequence::Nothing]), Mode::Apply);
+    assert!(screen.ends_with("\nalice: at most 16 GiB, priority 7\n"));
+    let screen = edited_with(soft, open(&[Consequence::Nothing]), Mode::DryRun);
     assert!(
         screen.ends_with("\nnobody breaks a rule that this changes now\n"),
         "{screen}"
@@ -117,7 +119,7 @@ fn edit_of_mode_states_mode_and_unknowns() {
         };
         let style = style(None);
         text(
-            &guard::edit_lines(&edited(), doing, Some(&effect), NOW, &style),
+            &guard::edit_lines(&edited(), edit_view(doing), Some(&effect), NOW, &style),
             &style,
         )
     };
@@ -209,7 +211,7 @@ fn today_separates_real_and_simulated() {
             ..guard_report()
         };
         let style = style(None);
-        let shown = text(&guard::status_lines(&report, NOW, &style), &style);
+        let shown = text(&guard::status_lines(&report, &[], &[], NOW, &style), &style);
         let line = |name: &str| {
             let line = shown
                 .lines()

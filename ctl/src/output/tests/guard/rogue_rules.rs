@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::connect::Mode;
-use crate::output::rules::{checked_lines, edit_lines, mistake_lines, rogue_summary};
+use crate::output::rules::{
+    Difference, EditView, checked_lines, edit_lines, mistake_lines, rogue_statement, rogue_summary,
+};
 use gpukill_policy::guard::rules::diff::unified_diff;
 use gpukill_policy::rogue::edit::edit;
 use gpukill_policy::rogue::lints::lint;
@@ -42,6 +44,11 @@ fn rogue_edit_shows_the_changes() {
         warnings: Vec::new(),
     };
     check_all("rogue-edit", |style| {
-        edit_lines(&report, Mode::Apply, style)
+        let view = EditView {
+            doing: Mode::Apply,
+            difference: Difference::Shown,
+            statement: &rogue_statement(&asked),
+        };
+        edit_lines(&report, view, style)
     });
 }

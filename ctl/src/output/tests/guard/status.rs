@@ -125,7 +125,13 @@ impl EffectScreen {
             difference: String::new(),
             ..edited()
         };
-        guard::edit_lines(&nothing, self.doing, Some(&self.effect), NOW, style)
+        guard::edit_lines(
+            &nothing,
+            edit_view(self.doing),
+            Some(&self.effect),
+            NOW,
+            style,
+        )
     }
 }
 

@@ -7,6 +7,7 @@ use crate::select::{DeviceName, DeviceSelectorError, select_devices, user_number
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{Lint, PolicyKind};
+use gpukill_proto::settings::closest_name;
 use std::collections::BTreeSet;
 
 /// The known facts of a host.
@@ -14,6 +15,8 @@ use std::collections::BTreeSet;
 pub struct HostInventory<'a> {
     /// The [`user_names`] that its name service does not know.
     pub unknown_users: &'a BTreeSet<String>,
+    /// Users that it has, as far as they are known: an unknown name may be a mistyped one.
+    pub known_users: &'a [String],
     /// The [`group_names`] that its name service does not know.
     pub unknown_groups: &'a BTreeSet<String>,
     /// Its devices. Empty if they are not known.
@@ -85,7 +88,7 @@ pub fn lint_for_host(rules: &RuleSet, host: &HostInventory<'_>) -> Vec<Lint> {
     };
     for user in &rules.users {
         let at = policy_path(PolicyKind::User, &user.name);
-        check_unknown_names(&mut linter, "user", host.unknown_users, &at, [&user.name]);
+        check_unknown_users(&mut linter, host, &at, [&user.name]);
         check_absent_gpus(
             &mut linter,
             host,
@@ -115,7 +118,7 @@ pub fn lint_for_host(rules: &RuleSet, host: &HostInventory<'_>) -> Vec<Lint> {
         );
     }
     for (at, users) in user_lists(rules) {
-        check_unknown_names(&mut linter, "user", host.unknown_users, &at, users);
+        check_unknown_users(&mut linter, host, &at, users);
     }
     let groups = rules.groups.iter();
     let groups = groups.map(|it| (policy_path(PolicyKind::Group, &it.name), &it.members));
@@ -123,13 +126,9 @@ pub fn lint_for_host(rules: &RuleSet, host: &HostInventory<'_>) -> Vec<Lint> {
     let behaviours = behaviours.map(|it| (policy_path(PolicyKind::Rule, &it.name), &it.members));
     for (at, members) in groups.chain(behaviours) {
         let at = format!("{at}.unix_groups");
-        check_unknown_names(
-            &mut linter,
-            "group",
-            host.unknown_groups,
-            &at,
-            &members.unix_groups,
-        );
+        let groups = members.unix_groups.iter();
+        let unknown = groups.filter(|group| host.unknown_groups.contains(*group));
+        warn_unknown(&mut linter, "group", &at, unknown.cloned().collect());
     }
     let gpus = rules.gpus.iter();
     let gpus = gpus.map(|it| (policy_path(PolicyKind::Gpu, &it.name), &it.gpus));
@@ -147,15 +146,23 @@ pub fn lint_for_host(rules: &RuleSet, host: &HostInventory<'_>) -> Vec<Lint> {
     linter.warnings
 }
 
-fn check_unknown_names<'a>(
+fn check_unknown_users<'a>(
     linter: &mut Linter<'_>,
-    what: &str,
-    unknown: &BTreeSet<String>,
+    here: &HostInventory<'_>,
     at: &str,
     names: impl IntoIterator<Item = &'a String>,
 ) {
-    let names = names.into_iter().filter(|name| unknown.contains(*name));
-    let names: Vec<&str> = names.map(String::as_str).collect();
+    let known = || here.known_users.iter().map(String::as_str);
+    let names = names.into_iter();
+    let unknown = names.filter(|name| here.unknown_users.contains(*name));
+    let unknown = unknown.map(|name| match closest_name(name, known()) {
+        Some(near) => format!("{name} (did you mean {near}?)"),
+        None => name.clone(),
+    });
+    warn_unknown(linter, "user", at, unknown.collect());
+}
+
+fn warn_unknown(linter: &mut Linter<'_>, what: &str, at: &str, names: Vec<String>) {
     if !names.is_empty() {
         let names = names.join(", ");
         linter.warn(at, format!("unknown {what} on this host: {names}"));
@@ -208,6 +215,7 @@ mod tests {
         let strangers: BTreeSet<String> = strangers.iter().map(ToString::to_string).collect();
         let host = HostInventory {
             unknown_users: &strangers,
+            known_users: &["alice".to_owned(), "root".to_owned()],
             unknown_groups: &BTreeSet::new(),
             devices,
         };
@@ -228,7 +236,7 @@ mod tests {
             lint_with(&["gdm", "alcie", "dan"], &two),
             [
                 "line 2: protect.users: unknown user on this host: gdm",
-                "line 3: user_policies.alcie: unknown user on this host: alcie",
+                "line 3: user_policies.alcie: unknown user on this host: alcie (did you mean alice?)",
                 "line 5: user_policies.alcie.allowed_gpus: this host has no GPU 2, 3, 4, 5, nor 4 \
                 others",
                 "line 11: group_policies.g.blocked_gpus: this host has no GPU 8, 9",
@@ -256,6 +264,7 @@ mod tests {
         let no_groups: BTreeSet<String> = ["4242", "mll"].map(str::to_owned).into();
         let host = HostInventory {
             unknown_users: &no_groups,
+            known_users: &[],
             unknown_groups: &no_groups,
             devices: &[],
         };

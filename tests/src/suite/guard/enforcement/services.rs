@@ -132,7 +132,8 @@ fn rule_can_end_idle_services() {
     // The list shows the service without the note that it is only warned.
     let line = eventually("it is listed", || {
         let output = it.test_box.ctl(&["guard", "status"]).stdout;
-        let line = output.lines().find(|line| line.contains("services"));
+        let mut lines = output.lines();
+        let line = lines.find(|line| line.trim_start().starts_with("services"));
         line.map(str::to_owned)
     });
     assert!(
