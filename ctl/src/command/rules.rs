@@ -14,6 +14,7 @@ use crate::output::text::Line;
 use crate::output::{print_lines, rules};
 use crate::rules_files::{self, MAX_FILE_BYTES, RulesCodec, RulesFileError, RulesFileFormat};
 use crate::settings::Settings;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::guard::{EditReport, RulesRevision};
 use gpukill_proto::status::{DaemonStatus, Right};
@@ -127,7 +128,7 @@ pub(super) fn check<M: Display>(
             if imported.text != text {
                 lints = lints.into_iter().map(without_line).collect();
             }
-            lints.sort();
+            lints.sort_indirect();
             print_lines(
                 &rules::checked_lines(&name, &summary, &lints, &style),
                 &style,

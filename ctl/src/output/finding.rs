@@ -5,6 +5,7 @@ use super::owner_cells::holder_owner;
 use super::style::{OutputStyle, Symbols};
 use super::text::{Line, Tone, escaped, wrap};
 use super::value::counted;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{Cause, Holder, HolderFinding, HoldersReport, Remedy};
 use std::collections::BTreeSet;
 
@@ -97,12 +98,12 @@ fn counted_processes(number: usize) -> String {
 
 /// ` of carol`, ` of carol and dana`; empty when none is known.
 fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbols) -> String {
-    let pids: BTreeSet<u32> = finding.pids.iter().copied().collect();
+    let pids: BTreeSet<u32> = finding.pids.iter().copied().into_set();
     let concerned = report.device.holders.iter();
     let concerned = concerned.filter(|holder| pids.contains(&holder.pid));
     let names: BTreeSet<String> = concerned
         .map(|holder| holder_owner(holder, symbols))
-        .collect();
+        .into_set();
     match names.into_iter().collect::<Vec<_>>().as_slice() {
         [] => String::new(),
         [one] => format!(" of {one}"),

@@ -15,6 +15,7 @@ use super::value::{bar, counted, gib, reading, size};
 use super::view::{View, has_a_row};
 use columns::GpuColumn;
 use gpukill_policy::health::device_problems;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::json::top_process;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -266,7 +267,7 @@ fn containers(processes: &[&GpuProcess], symbols: Symbols) -> Cell {
         .iter()
         .filter_map(|process| process.location.container.last_known()?.as_ref())
         .map(|container| escaped(&container.to_string(), symbols))
-        .collect();
+        .into_set();
     if names.is_empty() {
         return Cell::plain(symbols.placeholder());
     }

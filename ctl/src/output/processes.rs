@@ -16,6 +16,7 @@ use super::value::reading;
 use super::view::{View, has_a_row};
 use crate::connect::AnnotatedSnapshot;
 use columns::ProcessColumn;
+use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::{self, format_duration};
@@ -143,7 +144,7 @@ impl<'a> ProcessTable<'a> {
                 let mut processes = largest_processes(here, self.most(all), self.markers);
                 let more = all - processes.len();
                 // Processes of one instance stand together.
-                processes.sort_by_key(|process| process.instance);
+                processes.sort_indirect_by_key(|process| process.instance);
                 rows.extend(processes.into_iter().map(|it| self.process_row(device, it)));
                 rows.extend(
                     self.more_message(more)
@@ -160,7 +161,7 @@ impl<'a> ProcessTable<'a> {
     /// The processes of all devices in the order of the snapshot, then the rows of devices.
     fn sorted_rows(&self) -> Vec<Row> {
         let devices = self.snapshot.devices.iter();
-        let devices: BTreeMap<&DeviceId, &Device> = devices.map(|it| (&it.id, it)).collect();
+        let devices: BTreeMap<&DeviceId, &Device> = devices.map(|it| (&it.id, it)).into_map();
         let mut left: BTreeMap<&DeviceId, usize> = BTreeMap::new();
         let mut rows = Vec::new();
         let mut more = 0;
@@ -268,10 +269,10 @@ fn largest_processes<'a>(
         |process: &&GpuProcess| (Reverse(process.memory.last_known().copied()), process.pid);
     let is_marked = |process: &&GpuProcess| markers.is_marked(process);
     let (mut kept, mut others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_marked);
-    others.sort_by_key(by_size);
+    others.sort_indirect_by_key(by_size);
     others.truncate(most.saturating_sub(kept.len()));
     kept.append(&mut others);
-    kept.sort_by_key(by_size);
+    kept.sort_indirect_by_key(by_size);
     kept
 }
 

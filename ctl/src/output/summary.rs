@@ -13,6 +13,7 @@ use super::style::OutputStyle;
 use super::text::{Line, Tone, wrap};
 use super::value::{counted, date_and_time, formatted, weekday_and_time};
 use gpukill_proto::audit::{AuditSummary, Gap};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 pub(super) use number::{hours, percent};
@@ -166,9 +167,9 @@ fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
         return Vec::new();
     }
     let mut named: Vec<&Gap> = gaps.iter().collect();
-    named.sort_by_key(|gap| Reverse(gap.until.since(gap.from)));
+    named.sort_indirect_by_key(|gap| Reverse(gap.until.since(gap.from)));
     named.truncate(MAX_GAPS);
-    named.sort_by_key(|gap| gap.from);
+    named.sort_indirect_by_key(|gap| gap.from);
     let mut texts: Vec<String> = named.iter().map(|gap| gap_text(gap, now, style)).collect();
     match gaps.len() - named.len() {
         0 => {}

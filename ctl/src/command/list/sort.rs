@@ -1,6 +1,7 @@
 //! The order of devices and processes that `--sort` requests.
 
 use crate::settings::SortKey;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{Device, GpuProcess};
 use gpukill_proto::reading::Reading;
 use std::cmp::Reverse;
@@ -23,7 +24,7 @@ pub(super) fn needs_processes(key: &SortKey) -> bool {
 
 /// Sorts devices; the order of those with equal values stays.
 pub(super) fn sort_devices(devices: &mut [Device], key: SortKey) {
-    devices.sort_by_cached_key(|device| {
+    devices.sort_indirect_by_key(|device| {
         let vitals = &device.vitals;
         match key {
             SortKey::Memory => number(&device.memory_used, |bytes| signed(bytes.0)),
@@ -41,7 +42,7 @@ pub(super) fn sort_devices(devices: &mut [Device], key: SortKey) {
 
 /// Sorts processes; the order of those with equal values stays.
 pub(super) fn sort_processes(processes: &mut [GpuProcess], key: SortKey) {
-    processes.sort_by_cached_key(|process| match key {
+    processes.sort_indirect_by_key(|process| match key {
         SortKey::Memory => number(&process.memory, |bytes| signed(bytes.0)),
         SortKey::Util => number(&process.utilization, |percent| percent.0.into()),
         SortKey::Cpu => number(&process.cpu, |percent| percent.0.into()),

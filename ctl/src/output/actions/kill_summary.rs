@@ -5,6 +5,7 @@ use super::super::style::Symbols;
 use super::super::text::escaped;
 use gpukill_policy::usage::label::label;
 use gpukill_proto::audit::ActionRecord;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -125,7 +126,7 @@ pub(super) fn summarize_kill(record: &ActionRecord) -> (KillSummary, BTreeSet<u3
 
 fn kill_summary(record: &ActionRecord, targets: &[RecordedTarget]) -> KillSummary {
     let named = targets.iter().find(|it| it.named).or(targets.first());
-    let people: BTreeSet<&String> = targets.iter().filter_map(|it| it.owner.as_ref()).collect();
+    let people: BTreeSet<&String> = targets.iter().filter_map(|it| it.owner.as_ref()).into_set();
     KillSummary {
         first: named.map(|it| (it.pid, it.display_name())),
         more: targets.len().saturating_sub(1),

@@ -10,6 +10,7 @@ use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped, wrap};
 use crate::output::value::{clock, counted, future_time, past_time, time_or_weekday};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, ViolationPage,
     count_jobs,
@@ -171,7 +172,7 @@ fn message_lines<'v>(
     /// Maximum number of messages; `explain` shows the message for each process.
     const MOST: usize = 5;
     let of_rule = all.filter_map(|open| Some((&open.rule, open.message.as_deref()?)));
-    let by_rule: BTreeMap<&RuleName, &str> = of_rule.collect();
+    let by_rule: BTreeMap<&RuleName, &str> = of_rule.into_map();
     let texts = by_rule.into_iter().take(MOST).flat_map(|(rule, message)| {
         let text = escaped(&format!("{rule}: {message}"), style.symbols);
         wrap(&text, 0, 2, style.width)

@@ -7,6 +7,7 @@ use super::super::table::Cell;
 use super::super::text::{Tone, escaped};
 use super::super::value::{gib, size};
 use super::{command_text, is_ended, owner_cell, owner_text};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{KillPlan, KillScope, KillTarget};
 use gpukill_proto::model::Job;
 use gpukill_proto::units::Bytes;
@@ -27,7 +28,7 @@ pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
         several => format!("; {several} others are left alone"),
     };
     let known = targets.iter().filter(|target| is_known(target));
-    let owners: BTreeSet<String> = known.map(|it| owner_cell(it, plan, symbols)).collect();
+    let owners: BTreeSet<String> = known.map(|it| owner_cell(it, plan, symbols)).into_set();
     let owners: Vec<String> = owners.into_iter().collect();
     let description = match (targets.as_slice(), common_job(plan), owners.as_slice()) {
         ([], _, _) => return "nobody would be ended".to_owned(),
@@ -96,7 +97,7 @@ fn owner_phrase(owners: &[String]) -> String {
 /// ` on GPUs 0-3`; a single process without a GPU is marked, because it may be the wrong one.
 fn gpu_phrase(targets: &[&KillTarget]) -> String {
     let holds = targets.iter().flat_map(|target| &target.holds);
-    let indices: BTreeSet<u32> = holds.map(|hold| hold.index).collect();
+    let indices: BTreeSet<u32> = holds.map(|hold| hold.index).into_set();
     let indices: Vec<u32> = indices.into_iter().collect();
     if indices.is_empty() {
         return match targets {

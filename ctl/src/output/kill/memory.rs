@@ -8,6 +8,7 @@ use super::advice::{sentence_lines, with_command};
 use super::heading::{HeldMemory, held_memory, size_text};
 use super::rows::seconds_text;
 use gpukill_policy::kill::outcome::is_missing;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{KillPlan, KillReport, KillTarget, MemoryReclaim, Outcome};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
@@ -97,7 +98,7 @@ fn still_held_texts(plan: &KillPlan, report: &KillReport) -> Vec<String> {
         .filter(|memory| !memory.still_held_by.is_empty())
         .map(|memory| memory.index)
         .chain(of_plan.map(|hold| hold.index))
-        .collect();
+        .into_set();
     indices
         .into_iter()
         .map(|index| still_held_text(index, &survivors, report))
@@ -124,7 +125,7 @@ fn still_held_text(index: u32, survivors: &[&KillTarget], report: &KillReport) -
         .iter()
         .map(|target| target.key.pid)
         .chain(holders)
-        .collect();
+        .into_set();
     let all_known = pids.len() == still_holding.len();
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let pids = pids.join(", ");

@@ -4,6 +4,7 @@ use super::super::holders::gpu_ranges;
 use super::super::style::Symbols;
 use super::super::text::{Line, escaped};
 use super::is_ended;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{
     KillPlan, KillReport, KillReportPage, KillTarget, MemoryReclaim, Outcome, ProcessOutcome, Stage,
 };
@@ -13,9 +14,9 @@ use std::collections::BTreeSet;
 /// `3 of 9 ended, waiting for 48219 (python)`
 pub(crate) fn progress_line(plan: &KillPlan, page: &KillReportPage, symbols: Symbols) -> Line {
     let KillReportPage { report, next } = page;
-    let mut pending: BTreeSet<ProcessKey> = targets(plan).map(|target| target.key).collect();
+    let mut pending: BTreeSet<ProcessKey> = targets(plan).map(|target| target.key).into_set();
     let ended = report.outcomes.iter().filter(|it| has_ended(it));
-    let ended: BTreeSet<ProcessKey> = ended.map(|outcome| outcome.key).collect();
+    let ended: BTreeSet<ProcessKey> = ended.map(|outcome| outcome.key).into_set();
     // Processes forked since are not in the plan.
     pending.extend(&ended);
     let at_least = if next.is_some() { "at least " } else { "" };
@@ -58,7 +59,7 @@ fn waited_for_text(plan: &KillPlan, page: &KillReportPage, symbols: Symbols) -> 
 /// page, nothing is known.
 fn first_unsettled(plan: &KillPlan, page: &KillReportPage, symbols: Symbols) -> Option<String> {
     let outcomes = &page.report.outcomes;
-    let settled: BTreeSet<ProcessKey> = outcomes.iter().map(|outcome| outcome.key).collect();
+    let settled: BTreeSet<ProcessKey> = outcomes.iter().map(|outcome| outcome.key).into_set();
     let is_listed = |key: &ProcessKey| page.next.is_none() || settled.last() > Some(key);
     let unsettled =
         targets(plan).find(|target| !settled.contains(&target.key) && is_listed(&target.key))?;
@@ -70,7 +71,7 @@ fn missing_memory_text(report: &KillReport) -> String {
     // When the held memory is not known, none can be missing.
     let is_missing = |it: &&MemoryReclaim| it.after_ms.is_none() && it.held.known().is_some();
     let missing = report.memory.iter().filter(is_missing);
-    let indices: BTreeSet<u32> = missing.map(|it| it.index).collect();
+    let indices: BTreeSet<u32> = missing.map(|it| it.index).into_set();
     let indices: Vec<u32> = indices.into_iter().collect();
     match indices.as_slice() {
         [] => "the memory".to_owned(),

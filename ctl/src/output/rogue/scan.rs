@@ -8,6 +8,7 @@ use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped, wrap};
 use crate::output::value::{counted, gpus, time_or_weekday};
 use gpukill_policy::rogue::advice::{Advice, AdviceKind, advice};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::json::{RecommendationDocument, ScanDocument};
 use gpukill_proto::rogue::{Indicator, RogueFinding, ScanReport, Verdict};
 use gpukill_proto::text::format_duration;
@@ -156,7 +157,7 @@ fn indicators(finding: &RogueFinding) -> Vec<&Indicator> {
             indicators.push(indicator);
         }
     }
-    indicators.sort_by_key(|indicator| (Reverse(indicator.weight), indicator.family));
+    indicators.sort_indirect_by_key(|indicator| (Reverse(indicator.weight), indicator.family));
     indicators
 }
 

@@ -7,6 +7,7 @@ use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::super::text::{Line, Tone, cut, escaped};
 use super::number::{compact_number, hours, percent};
 use gpukill_proto::audit::{AuditSummary, OwnerTime, UsageTotals};
+use gpukill_proto::collect::SortIndirect as _;
 use std::cmp::Reverse;
 
 /// Maximum number of rows of each table.
@@ -95,7 +96,7 @@ fn idle(summary: &AuditSummary, style: &OutputStyle) -> Option<Vec<Line>> {
     ];
     let mut owners: Vec<&OwnerTime> = summary.owners.iter().collect();
     owners.retain(|owner| owner.used.idle_ms >= MIN_IDLE_MS);
-    owners.sort_by_key(|owner| Reverse(owner.used.idle_ms));
+    owners.sort_indirect_by_key(|owner| Reverse(owner.used.idle_ms));
     let rows = owners.iter().map(|owner| {
         let idle = hours(owner.used.idle_ms);
         vec![name(owner, style), Cell::with_tone(idle, Tone::Doubtful)]
