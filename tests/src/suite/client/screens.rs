@@ -57,15 +57,15 @@ fn list_drops_columns_when_narrow() {
         (
             "100",
             &[
-                " GPU  NAME                        MEMORY  UTIL  TEMP     POWER  PROCS  TOP \
+                " GPU  NAME                                    MEMORY  UTIL  TEMP     POWER  TOP \
                 PROCESS",
-                "   0  H100 80GB HBM3          64.0/80.0G   98%   71°  688/700W      3  root \
+                "   0  H100 80GB HBM3          ████████░░  64.0/80.0G   98%   71°  688/700W  root \
                 python 40.0G",
-                "   1  H100 80GB HBM3          49.0/80.0G    0%   41°  120/700W      1  container \
-                0123456789ab jupyt…",
-                "   2  H100 80GB HBM3          35.0/80.0G    0%   38°   98/700W      0  35.0G \
+                "   1  H100 80GB HBM3          ██████▏░░░  49.0/80.0G    0%   41°  120/700W  \
+                container 0123456789ab …",
+                "   2  H100 80GB HBM3          ████▍░░░░░  35.0/80.0G    0%   38°   98/700W  35.0G \
                 unattributed",
-                "  !3  GeForce RTX 2080 SUPER    0.1/8.0G     ?   33°       n/a      0  –",
+                "  !3  GeForce RTX 2080 SUPER  ▏░░░░░░░░░    0.1/8.0G     ?   33°       n/a  –",
                 "  !4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
                 or a reboot",
             ],
@@ -73,12 +73,12 @@ fn list_drops_columns_when_narrow() {
         (
             "80",
             &[
-                " GPU  NAME                        MEMORY  UTIL  PROCS  TOP PROCESS",
-                "   0  H100 80GB HBM3          64.0/80.0G   98%      3  root python 40.0G",
-                "   1  H100 80GB HBM3          49.0/80.0G    0%      1  container 0123456789ab j…",
-                "   2  H100 80GB HBM3          35.0/80.0G    0%      0  35.0G unattributed",
-                "  !3  GeForce RTX 2080 SUPER    0.1/8.0G     ?      0  –",
-                "  !4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset …",
+                " GPU  NAME                        MEMORY  UTIL  TEMP  POWER  TOP PROCESS",
+                "   0  H100 80GB     ████████░░    64/80G   98%   71°   688W  root python 40.0G",
+                "   1  H100 80GB     ██████▏░░░    49/80G    0%   41°   120W  container 01234567…",
+                "   2  H100 80GB     ████▍░░░░░    35/80G    0%   38°    98W  35.0G unattributed",
+                "  !3  RTX 2080 SU…  ▏░░░░░░░░░  0.1/8.0G     ?   33°    n/a  –",
+                "  !4  H100 80GB     lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
     ];
@@ -118,17 +118,17 @@ fn list_details_shows_processes_and_unattributed_memory() {
         (
             "100",
             &[
-                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE                \
+                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE             \
                 COMMAND",
-                "   0  48213  root                     40.0G  50%      Ns  session 3            \
-                python train.py --mo…",
-                "   0  48214  root                     23.0G  48%      Ns  session 3            \
-                python train.py --mo…",
-                "   0  50001  root                      512M   0%      Ns  session 3            \
-                tensorboard --logdir…",
-                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  \
-                jupyter-lab --no-bro…",
-                "   2      –  –                        35.0G    –       –  unattributed         \
+                "   0  48213  root                     40.0G  50%      Ns  session 3         \
+                python train.py --model…",
+                "   0  48214  root                     23.0G  48%      Ns  session 3         \
+                python train.py --model…",
+                "   0  50001  root                      512M   0%      Ns  session 3         \
+                tensorboard --logdir ru…",
+                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/01234567…  \
+                jupyter-lab --no-browser",
+                "   2      –  –                        35.0G    –       –  unattributed      \
                 holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
@@ -136,12 +136,12 @@ fn list_details_shows_processes_and_unattributed_memory() {
         (
             "80",
             &[
-                " GPU    PID  USER      MEMORY   SM  ON GPU  WHERE           COMMAND",
-                "   0  48213  root       40.0G  50%      Ns  session 3       python train.py --m…",
-                "   0  48214  root       23.0G  48%      Ns  session 3       python train.py --m…",
-                "   0  50001  root        512M   0%      Ns  session 3       tensorboard --logdi…",
-                "   1  51002  contain…   49.0G   0%      Ns  docker/012345…  jupyter-lab --no-br…",
-                "   2      –  –          35.0G    –       –  unattributed    holders --gpu 2",
+                " GPU    PID  USER                MEMORY   SM  ON GPU  COMMAND",
+                "   0  48213  root                 40.0G  50%      Ns  python train.py --model l…",
+                "   0  48214  root                 23.0G  48%      Ns  python train.py --model l…",
+                "   0  50001  root                  512M   0%      Ns  tensorboard --logdir runs",
+                "   1  51002  container 0123456…   49.0G   0%      Ns  jupyter-lab --no-browser",
+                "   2      –  –                    35.0G    –       –  holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),

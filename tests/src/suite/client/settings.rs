@@ -139,7 +139,7 @@ fn socket_from_flag_environment_file() {
 #[test]
 fn all_mistakes_are_reported_with_lines() {
     let test_box = TestBox::new();
-    let file = "table_width = \"wide\"\noutput_fromat = \"json\"\n\nuse_colors = 1\n";
+    let file = "table_width = \"wide\"\noutput_fromat = \"json\"\n\nuse_colors = 2\n";
     let ran = run(&test_box, &[], &[("GPUKILL_WATCH_INTERVAL", "0")], file);
     let path = test_box.path("home/.config/gpukill/config.toml");
     let path = path.display();
@@ -147,7 +147,7 @@ fn all_mistakes_are_reported_with_lines() {
         "gpukillctl: 4 mistakes in the settings\n  \
          {path}, line 1: table_width: \"wide\" is not a whole number from 20 to 1000\n  \
          {path}, line 2: unknown key output_fromat; did you mean output_format?\n  \
-         {path}, line 4: use_colors: 1 is not valid: write true or false\n  \
+         {path}, line 4: use_colors: 2 is not valid: write true or false\n  \
          GPUKILL_WATCH_INTERVAL: \"0\" is not a whole number from 1 to 86400\n"
     );
     assert_eq!(
