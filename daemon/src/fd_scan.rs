@@ -23,6 +23,7 @@ use self::procfs_scanner::ProcfsScanner;
 use self::scanner::FdScanner;
 use self::worker::{ScanTiming, ScanWorker};
 use crate::fault::FaultCause;
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::model::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,8 +164,13 @@ impl FdScanHandle {
 
     /// The device files that one process has open now, without a scan of others: waits for them
     /// until `deadline`.
-    pub(crate) fn read_process(&self, pid: u32, deadline: Instant) -> FileHolders {
-        self.worker.0.read_process(pid, deadline)
+    pub(crate) fn read_process(
+        &self,
+        pid: u32,
+        caller: LimitGroup,
+        deadline: Instant,
+    ) -> FileHolders {
+        self.worker.0.read_process(pid, caller, deadline)
     }
 
     pub(crate) fn fault(&self) -> Option<FaultCause> {

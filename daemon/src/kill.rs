@@ -167,7 +167,12 @@ impl KillService {
             &environment.authority.users,
             deadline,
         );
-        let protected = protection_of(table.get(&pid)?, &table, &protection)?;
+        let process = table.get(&pid)?;
+        let protected = protection_of(process, &table, &protection)?;
+        let is_late = process.program.failure().is_some() || process.container.failure().is_some();
+        if is_late && protected.override_hint().is_some() {
+            return None;
+        }
         Some(match protected.override_hint() {
             Some(way) => format!("{}; {way}", protected.why),
             None => protected.why,

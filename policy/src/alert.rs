@@ -237,6 +237,7 @@ pub fn alert_values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertVa
         let fault = faults.find(|fault| (&fault.part, &fault.what) == (&part, &what))?;
         Some(AlertValue {
             part,
+            code: fault.code,
             what,
             since: fault.since,
             limit: alert.limit,

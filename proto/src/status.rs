@@ -2,7 +2,7 @@
 
 use crate::ProtocolVersion;
 use crate::guard::GuardReport;
-use crate::model::{BackendReport, Fault};
+use crate::model::{BackendReport, Fault, FaultCode};
 use crate::reading::Reading;
 use crate::rogue::RogueReport;
 use crate::units::{Bytes, Timestamp};
@@ -73,6 +73,8 @@ pub enum SettingValue {
 pub struct AlertValue {
     /// The part of the fault: `GPU 3`.
     pub part: String,
+    /// The kind of alert.
+    pub code: FaultCode,
     /// The text of the fault.
     pub what: String,
     /// When the alert began.

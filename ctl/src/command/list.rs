@@ -16,6 +16,7 @@ use crate::output::style::OutputStyle;
 use crate::output::view::{Rows, View, lines};
 use crate::output::{csv, json, print, print_lines};
 use crate::settings::{Format, Settings};
+use clap::ValueEnum as _;
 use filter::{SelectedSnapshot, select_part};
 use gpukill_policy::select::{SnapshotFilter, compile_pattern};
 use gpukill_proto::json::ListDocument;
@@ -103,10 +104,17 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
         true => Rows::Processes,
         false => Rows::Gpus,
     };
-    if let (Rows::Gpus, Some(key)) = (rows, settings.list_sort.filter(sort::needs_processes)) {
-        return Err(Error::Usage(format!(
-            "{key:?} is a value of processes: add --details"
-        )));
+    // A setting may be for the other table.
+    let sort = settings
+        .list_sort
+        .filter(|key| sort::applies_to(*key, rows));
+    if let (None, Some(key)) = (sort, list.sort) {
+        let name = key.to_possible_value();
+        let name = name.as_ref().map_or("this", |name| name.get_name());
+        return Err(Error::Usage(match rows {
+            Rows::Gpus => format!("GPUs have no {name} to sort by: add --details"),
+            Rows::Processes => format!("processes have no {name} to sort by"),
+        }));
     }
     let (gpu_columns, process_columns) = match rows {
         Rows::Gpus => (
@@ -122,7 +130,7 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
         rows,
         gpu_columns,
         process_columns,
-        sort: settings.list_sort,
+        sort,
         containers: list.containers,
         max_processes: settings.max_processes,
         only: filter::describe_processes(&selection),

@@ -37,12 +37,18 @@ impl<C: NamedColumn> ColumnChoice<C> {
             Self::Only(_) => &[],
         };
         let (Self::DefaultAnd(requested) | Self::Only(requested)) = self;
-        let is_requested = |name| requested.iter().any(|it| it.name() == name);
+        let has = |columns: &[&C], name| columns.iter().any(|it| it.name() == name);
         let usual = usual.iter().filter(|column| {
             let name = column.name();
-            is_needed(name) && !is_requested(name)
+            is_needed(name) || has(requested, name)
         });
-        usual.chain(requested.iter().copied()).collect()
+        let mut shown: Vec<&C> = usual.collect();
+        for column in requested {
+            if !has(&shown, column.name()) {
+                shown.push(column);
+            }
+        }
+        shown
     }
 
     /// Whether columns were requested.
@@ -74,4 +80,27 @@ pub(crate) fn parse_columns<C: NamedColumn>(text: &str) -> Result<ColumnChoice<C
         true => ColumnChoice::DefaultAnd(chosen),
         false => ColumnChoice::Only(chosen),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::gpus::columns::GpuColumn;
+
+    fn names(text: &str) -> Vec<&'static str> {
+        let choice: ColumnChoice<GpuColumn> = parse_columns(text).expect("the columns exist");
+        let shown = choice.shown(|name| !matches!(name, "age" | "containers"));
+        shown.iter().map(|column| column.name()).collect()
+    }
+
+    #[test]
+    fn requested_columns_follow_the_default_ones_or_replace_them() {
+        let usual = [
+            "gpu", "name", "bar", "memory", "util", "temp", "power", "ecc", "procs", "top",
+        ];
+        assert_eq!(names("fan,gpu,fan"), ["fan", "gpu"]);
+        assert_eq!(names("+fan, gpu"), [&usual[..], &["fan"]].concat());
+        // A default column without content, in its place.
+        assert_eq!(names("+containers")[8..], ["procs", "containers", "top"]);
+    }
 }

@@ -51,8 +51,8 @@ pub(super) fn table(
     }
     let density = style.density();
     let shown = view.gpu_columns.shown(|column| match column {
-        // Errors have rows of their own.
-        "ecc" | "procs" => density == Density::Full,
+        "ecc" => density == Density::Full || devices.iter().any(|it| has_ecc_errors(it)),
+        "procs" => density == Density::Full,
         "age" => age_column == AgeColumn::Needed,
         "containers" => view.containers,
         _ => true,
@@ -256,10 +256,15 @@ fn power(row: &DeviceRow<'_>) -> Cell {
 
 fn ecc(device: &Device) -> Cell {
     let cell = reading(&device.vitals.ecc_volatile, ToString::to_string);
-    match device.vitals.ecc_volatile.last_known() {
-        Some(errors) if *errors > 0 => Cell::with_tone(cell.text, Tone::Broken),
-        Some(_) | None => cell,
+    match has_ecc_errors(device) {
+        true => Cell::with_tone(cell.text, Tone::Broken),
+        false => cell,
     }
+}
+
+fn has_ecc_errors(device: &Device) -> bool {
+    let errors = device.vitals.ecc_volatile.last_known();
+    errors.is_some_and(|errors| *errors > 0)
 }
 
 fn containers(processes: &[&GpuProcess], symbols: Symbols) -> Cell {

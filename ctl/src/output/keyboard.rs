@@ -8,6 +8,7 @@ use rustix::termios::{
 };
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a person typed.
@@ -32,6 +33,9 @@ pub(crate) enum Scroll {
 /// a panic hook restores them.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
+/// Whether keys arrive: not after the end of the input.
+static IS_READABLE: AtomicBool = AtomicBool::new(true);
+
 /// Takes the keyboard, also again after another program changed the modes. False where stdin is no
 /// terminal, or the process is in the background: the kernel would stop it.
 pub(super) fn take() -> bool {
@@ -53,7 +57,9 @@ pub(super) fn take() -> bool {
     by_key.special_codes[SpecialCodeIndex::VMIN] = 0;
     by_key.special_codes[SpecialCodeIndex::VTIME] = 0;
     let is_taken = tcsetattr(&stdin, OptionalActions::Now, &by_key).is_ok();
-    *before = is_taken.then_some(modes);
+    if is_taken {
+        *before = Some(modes);
+    }
     is_taken
 }
 
@@ -70,7 +76,7 @@ pub(super) fn give_back() {
 
 /// Whether keys can be read from stdin.
 pub(crate) fn is_taken() -> bool {
-    modes_before().is_some()
+    IS_READABLE.load(Ordering::Relaxed) && modes_before().is_some()
 }
 
 /// The keys since the last call.
@@ -89,15 +95,17 @@ pub(crate) fn read_keys() -> Vec<Key> {
         return Vec::new();
     }
     let mut bytes = [0; 64];
-    match rustix::io::read(stdin.as_fd(), &mut bytes) {
-        Ok(length) if length > 0 => parse_keys(bytes.get(..length).unwrap_or_default()),
-        Err(rustix::io::Errno::INTR) => Vec::new(),
-        Ok(_) | Err(_) => {
-            // The terminal is gone.
-            *modes_before() = None;
-            Vec::new()
-        }
+    let read = rustix::io::read(stdin.as_fd(), &mut bytes);
+    let is_gone = match read {
+        // Without bytes, another program may have read them.
+        Ok(_) => !ready[0].revents().contains(PollFlags::IN),
+        Err(error) => error != rustix::io::Errno::INTR,
+    };
+    if is_gone {
+        // The modes are restored at the end nevertheless.
+        IS_READABLE.store(false, Ordering::Relaxed);
     }
+    parse_keys(bytes.get(..read.unwrap_or(0)).unwrap_or_default())
 }
 
 /// The keys of these bytes. Unknown keys and sequences have no effect.

@@ -71,7 +71,7 @@ pub(crate) fn edit_lines(
         .collect();
     let text = match (view.doing, view.statement) {
         (Mode::DryRun, "") => NOT_CHANGED.to_owned(),
-        (Mode::DryRun, statement) => format!("{statement}; {NOT_CHANGED}"),
+        (Mode::DryRun, statement) => format!("{NOT_CHANGED}; after the edit: {statement}"),
         (Mode::Apply, statement) => statement.to_owned(),
     };
     let texts = wrap(&escaped(&text, style.symbols), 0, 2, style.width);
@@ -80,7 +80,7 @@ pub(crate) fn edit_lines(
     lines
 }
 
-/// Closes the answer to an edit that was not made.
+/// The answer to an edit that was not made.
 const NOT_CHANGED: &str = "nothing is changed yet";
 
 /// Whether an edit neither writes anything nor puts anything in force.

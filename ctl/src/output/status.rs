@@ -270,6 +270,7 @@ mod tests {
         let since = fixtures::NOW.plus_seconds(-267);
         let alert = |index, what: &str, limit, value, unit: &str| AlertValue {
             part: format!("GPU {index}"),
+            code: FaultCode::TemperatureAlert,
             what: what.into(),
             since,
             limit,

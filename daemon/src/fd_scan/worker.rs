@@ -9,6 +9,7 @@ use super::schedule::{FULL_PASS_INTERVAL, Millis, ROUND_INTERVAL, ScheduledScan}
 use super::state::ScanState;
 use super::{DeviceNumber, FileHolders, PersonMapping, WatchMode};
 use crate::fault::FaultCause;
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::model::{FaultCode, ProcessKey};
 use gpukill_proto::text::sanitize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,10 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HUNG_THREADS: usize = 3;
 
 /// How many processes are read at once outside the rounds. A read that hangs keeps its thread.
-const MAX_DIRECT_READS: usize = 4;
+const MAX_DIRECT_READS: usize = 16;
+
+/// How many of them for one caller, so that processes that hang leave reads to others.
+const MAX_DIRECT_READS_OF_CALLER: usize = 2;
 
 /// How often a direct read checks whether another one has ended: a usual read takes less.
 const DIRECT_READ_CHECK: Duration = Duration::from_millis(1);
@@ -44,8 +48,8 @@ pub(super) struct ScanWorker {
     started_at: Instant,
     state: Mutex<ScanState>,
     wake: Condvar,
-    /// Counts the direct reads by its clones.
-    direct_reads: Arc<()>,
+    /// The processes that are read directly, and the callers for whom.
+    direct_reads: Mutex<Vec<(u32, LimitGroup)>>,
 }
 
 /// How fast the scan goes; other values than [`ScanTiming::DEFAULT`] only in tests.
@@ -86,7 +90,7 @@ impl ScanWorker {
             started_at: Instant::now(),
             state: Mutex::new(ScanState::new()),
             wake: Condvar::new(),
-            direct_reads: Arc::default(),
+            direct_reads: Mutex::default(),
         });
         search.start_thread(0)?;
         Ok(search)
@@ -163,8 +167,13 @@ impl ScanWorker {
 
     /// Reads the descriptors of one process now, without a round of the scan, and waits for them
     /// until `deadline`.
-    pub(super) fn read_process(self: &Arc<Self>, pid: u32, deadline: Instant) -> FileHolders {
-        let Some(permit) = self.direct_read_permit(deadline) else {
+    pub(super) fn read_process(
+        self: &Arc<Self>,
+        pid: u32,
+        caller: LimitGroup,
+        deadline: Instant,
+    ) -> FileHolders {
+        let Some(permit) = self.direct_read_permit(pid, caller, deadline) else {
             return incomplete_holders("gpukilld waits for processes that do not answer");
         };
         let (numbers, threads) = {
@@ -198,20 +207,35 @@ impl ScanWorker {
         holders.unwrap_or_else(|_| incomplete_holders("it does not answer"))
     }
 
-    /// Waits until few enough direct reads run; `None` after the deadline.
-    fn direct_read_permit(&self, deadline: Instant) -> Option<Arc<()>> {
+    /// Waits until few enough direct reads run, and none of this process; `None` after the
+    /// deadline.
+    fn direct_read_permit(
+        self: &Arc<Self>,
+        pid: u32,
+        caller: LimitGroup,
+        deadline: Instant,
+    ) -> Option<DirectReadPermit> {
         loop {
-            let permit = Arc::clone(&self.direct_reads);
-            // The worker has one, and the caller has another.
-            if Arc::strong_count(&permit) <= MAX_DIRECT_READS + 1 {
-                return Some(permit);
+            let mut reads = self.lock_direct_reads();
+            let of_caller = reads.iter().filter(|(_, by)| *by == caller).count();
+            let is_free = reads.len() < MAX_DIRECT_READS
+                && of_caller < MAX_DIRECT_READS_OF_CALLER
+                && !reads.iter().any(|(read, _)| *read == pid);
+            if is_free {
+                reads.push((pid, caller));
+                return Some(DirectReadPermit(Arc::clone(self), pid));
             }
-            drop(permit);
+            drop(reads);
             if Instant::now() >= deadline {
                 return None;
             }
             std::thread::sleep(DIRECT_READ_CHECK);
         }
+    }
+
+    fn lock_direct_reads(&self) -> MutexGuard<'_, Vec<(u32, LimitGroup)>> {
+        let reads = self.direct_reads.lock();
+        reads.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn fault(self: &Arc<Self>) -> Option<FaultCause> {
@@ -416,6 +440,15 @@ impl ScanWorker {
         // No code panics while it holds this lock; if some did, the values in it would still be
         // whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The permit to read a process directly, given back when dropped.
+struct DirectReadPermit(Arc<ScanWorker>, u32);
+
+impl Drop for DirectReadPermit {
+    fn drop(&mut self) {
+        self.0.lock_direct_reads().retain(|(pid, _)| *pid != self.1);
     }
 }
 
@@ -632,6 +665,9 @@ mod tests {
     /// Before any process is due again.
     const SOON: Duration = Duration::from_secs(8);
 
+    const ALICE: LimitGroup = LimitGroup::Person(1001);
+    const BOB: LimitGroup = LimitGroup::Person(1002);
+
     fn soon() -> Instant {
         Instant::now() + SOON
     }
@@ -705,15 +741,21 @@ mod tests {
         let holders = fake.holders();
         // Nothing is scanned before a request.
         holders.watch("test", [GPU].into(), WatchMode::OnRequest);
-        assert_eq!(holders.read_process(7, soon()), found(&[(7, 100)], None));
-        assert_eq!(holders.read_process(9, soon()), found(&[], None));
-        assert_eq!(holders.read_process(10, soon()), found(&[], None));
+        assert_eq!(
+            holders.read_process(7, ALICE, soon()),
+            found(&[(7, 100)], None)
+        );
+        assert_eq!(holders.read_process(9, ALICE, soon()), found(&[], None));
+        assert_eq!(holders.read_process(10, ALICE, soon()), found(&[], None));
         assert_eq!(fake.world().listings, 0);
         assert_eq!(fake.scans(8), 0);
         // A scan of all processes hangs.
         let request = holders.request_scan();
         until(|| fake.scans(8) == 1);
-        assert_eq!(holders.read_process(7, soon()), found(&[(7, 100)], None));
+        assert_eq!(
+            holders.read_process(7, ALICE, soon()),
+            found(&[(7, 100)], None)
+        );
         assert!(!holders.has_scanned(request));
     }
 
@@ -731,30 +773,43 @@ mod tests {
         let holders = fake.holders();
         holders.watch("test", [GPU].into(), WatchMode::OnRequest);
         let why = Some("not permitted");
-        assert_eq!(holders.read_process(7, soon()), found(&[], why));
-        assert_eq!(holders.read_process(8, soon()), found(&[(8, 100)], why));
-        let hidden = holders.read_process(9, soon()).incomplete_reason;
+        assert_eq!(holders.read_process(7, ALICE, soon()), found(&[], why));
+        assert_eq!(
+            holders.read_process(8, ALICE, soon()),
+            found(&[(8, 100)], why)
+        );
+        let hidden = holders.read_process(9, ALICE, soon()).incomplete_reason;
         assert_eq!(hidden.as_deref(), Some(OTHERS_DENIED));
     }
 
     #[test]
-    fn hung_direct_reads_are_few() {
+    fn hung_direct_reads_leave_reads_to_others() {
         let fake = FakeScanner::default();
         fake.put(7, holder(100));
-        fake.put(8, hanging());
+        for pid in [8, 9, 10] {
+            fake.put(pid, hanging());
+        }
         let holders = fake.holders();
         holders.watch("test", [GPU].into(), WatchMode::OnRequest);
         let now = Instant::now;
-        for _ in 0..2 * MAX_DIRECT_READS {
-            let silent = holders.read_process(8, now()).incomplete_reason;
+        // One process takes one read, however often it is requested.
+        for pid in [8, 8, 8, 9, 10, 10] {
+            let silent = holders.read_process(pid, ALICE, now()).incomplete_reason;
             assert!(silent.is_some());
         }
-        until(|| fake.world().threads as usize == MAX_DIRECT_READS);
-        let busy = holders.read_process(7, now()).incomplete_reason;
+        until(|| fake.world().threads == 2);
+        let busy = holders.read_process(7, ALICE, now()).incomplete_reason;
         assert!(busy.unwrap().contains("processes that do not answer"));
+        assert_eq!(
+            holders.read_process(7, BOB, soon()),
+            found(&[(7, 100)], None)
+        );
         // They answer again.
         fake.put(8, holder(1));
-        assert_eq!(holders.read_process(7, soon()), found(&[(7, 100)], None));
+        assert_eq!(
+            holders.read_process(7, ALICE, soon()),
+            found(&[(7, 100)], None)
+        );
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct ProcessTableReader {
     background_reads: Arc<BackgroundReads>,
     /// For reads of few processes: readers of all processes take turns, and a turn takes seconds.
     ancestor_reads: Arc<BackgroundReads>,
+    /// For the same reads: lookups for a kill must find a free one.
+    ancestor_origins: ProgramOriginReader,
 }
 
 /// How many processes are read: a hundred times as many as a busy host has.
@@ -76,6 +78,7 @@ impl ProcessTableReader {
         Self {
             uid_min: login_defs::uid_min(&host_root),
             program_origins: ProgramOriginReader::new(procfs.clone()),
+            ancestor_origins: ProgramOriginReader::new(procfs.clone()),
             procfs,
             background_reads: Arc::new(BackgroundReads::new(&host_root, owner_label)),
             ancestor_reads: Arc::new(BackgroundReads::new(&host_root, owner_label)),
@@ -127,7 +130,7 @@ impl ProcessTableReader {
             }
         }
         let remaining = || deadline.saturating_duration_since(Instant::now());
-        let origins = self.program_origins.start(&members, self.uid_min);
+        let origins = self.ancestor_origins.start(&members, self.uid_min);
         self.ancestor_reads
             .fill(&mut members, &self.procfs, users, remaining());
         origins.fill(&mut members, remaining());

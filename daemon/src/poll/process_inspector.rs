@@ -9,14 +9,15 @@ use crate::host::process::ProcessReader;
 use crate::host::users::Users;
 use crate::procfs::stat::Stat;
 use crate::state::PublishedPoll;
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{DeviceHolders, Holder};
-use gpukill_proto::model::{DeviceId, ProcessKey, Snapshot};
+use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -47,6 +48,8 @@ pub(crate) struct ProcessInspector {
 /// One process with the devices that it uses or has open.
 #[derive(Debug)]
 pub(crate) struct InspectedProcess {
+    /// The process.
+    pub(crate) identity: LiveIdentity,
     /// All devices. The holders are this process as of now, and other processes as of the last
     /// poll, if that collected them.
     pub(crate) devices: Vec<DeviceHolders>,
@@ -55,6 +58,31 @@ pub(crate) struct InspectedProcess {
     pub(crate) files_read_at: Reading<Timestamp>,
     /// The other processes that have its clients open (DRM), for each device.
     pub(crate) sharing: Vec<(DeviceId, BTreeSet<u32>)>,
+}
+
+/// The process that has a PID now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LiveIdentity {
+    pid: u32,
+    /// `None` if no process has the PID, or it cannot be read.
+    start_ticks: Option<u64>,
+}
+
+impl LiveIdentity {
+    pub(crate) fn read(procfs: &Path, pid: u32) -> Self {
+        let stat = Stat::read(&procfs.join(pid.to_string())).ok();
+        Self {
+            pid,
+            start_ticks: stat.map(|stat| stat.start_ticks),
+        }
+    }
+
+    /// Whether a row of the last poll may be about this process, and not about an earlier one
+    /// with the same PID.
+    pub(crate) fn includes(self, row: &GpuProcess) -> bool {
+        let other = row.key().zip(self.start_ticks);
+        row.pid == self.pid && other.is_none_or(|(key, start)| key.start_ticks == start)
+    }
 }
 
 impl ProcessInspector {
@@ -79,18 +107,22 @@ impl ProcessInspector {
     pub(crate) fn inspect(
         &self,
         published: &PublishedPoll,
-        pid: u32,
+        (pid, caller): (u32, LimitGroup),
         now: Timestamp,
         deadline: Instant,
     ) -> InspectedProcess {
-        let found = self.fd_scan.read_process(pid, deadline);
+        let found = self.fd_scan.read_process(pid, caller, deadline);
         let readings = self.last_readings.get();
+        let identity = LiveIdentity::read(&self.procfs, pid);
         let listed = published.snapshot.processes.iter();
         let snapshot = Snapshot {
             host: String::new(),
             taken_at: published.snapshot.taken_at,
             polls: published.snapshot.polls,
-            processes: listed.filter(|row| row.pid == pid).cloned().collect(),
+            processes: listed
+                .filter(|row| identity.includes(row))
+                .cloned()
+                .collect(),
             devices: published.snapshot.devices.clone(),
             backends: Vec::new(),
             faults: Vec::new(),
@@ -116,6 +148,7 @@ impl ProcessInspector {
             }
         }
         InspectedProcess {
+            identity,
             devices,
             files_read_at,
             sharing: sharing_processes(&readings, pid),

@@ -57,7 +57,7 @@ pub(super) fn explain(
     let uses: Vec<(DeviceLabel, GpuProcess)> = snapshot
         .processes
         .iter()
-        .filter(|process| process.pid == pid)
+        .filter(|process| inspected.identity.includes(process))
         .map(|process| {
             let shown = snapshot_pages::redact(context.caller, context.roles, process);
             (device_label(snapshot, process), shown)

@@ -361,6 +361,7 @@ fn values_are_listed_for_active_alerts_only() {
     };
     let alert = |index: u32, what: &str, limit, value, unit: &str| AlertValue {
         part: format!("GPU {index}"),
+        code: FaultCode::TemperatureAlert,
         what: what.into(),
         since: Timestamp(1_000),
         limit,

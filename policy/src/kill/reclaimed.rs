@@ -1,7 +1,7 @@
 //! Calculates how much memory of ended processes is free again. The device's own sum is
 //! no measure: other processes may allocate or free memory meanwhile.
 
-use crate::memory::sum_of_known;
+use crate::memory::{noise_threshold, sum_of_known};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::DeviceHolders;
 use gpukill_proto::kill::MemoryReclaim;
@@ -107,6 +107,13 @@ fn reclaimed_on_device(
         .known()
         .map_or(0, |bytes| bytes.0);
     let others = before.saturating_sub(unlisted.0);
+    // Memory below the threshold reads 0, so that little more of another process may read as an
+    // increase by all of it.
+    let threshold = device.memory_total.known();
+    let threshold = threshold.map_or(0, |total| noise_threshold(*total).0);
+    if others == 0 && (threshold..2 * threshold).contains(&unattributed) {
+        return Reading::Failed("as much may be memory of other processes".into());
+    }
     missing = missing.saturating_add(unattributed.saturating_sub(others));
     Reading::Value(Bytes(all.0.saturating_sub(missing)))
 }

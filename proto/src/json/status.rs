@@ -57,6 +57,8 @@ document! {
     plain AlertDocument(alert: &AlertValue) {
         /// `GPU 3`
         part: String = alert.part.clone(),
+        /// `temperature_alert`, `memory_alert`
+        code: &'static str = alert.code.name(),
         what: String = alert.what.clone(),
         since: String = alert.since.to_rfc3339(),
         limit: i64 = alert.limit,

@@ -281,6 +281,7 @@ fn status() -> DaemonStatus {
         faults: Vec::new(),
         alerts: vec![AlertValue {
             part: "GPU 0".into(),
+            code: FaultCode::TemperatureAlert,
             what: "temperature at or above 85 °C".into(),
             since: Timestamp(1),
             limit: 85,

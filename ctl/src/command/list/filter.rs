@@ -130,16 +130,18 @@ fn no_such_device(
     selection: &SnapshotFilter,
 ) -> Error {
     match &error {
+        // A driver that does not work may have the device.
         DeviceSelectorError::Unknown { known, .. }
-        | DeviceSelectorError::Unmatched { known, .. }
-            if known.is_empty() =>
-        {
-            failed_backend(backends, &selection.vendors).unwrap_or(error.into())
+        | DeviceSelectorError::Unmatched { known, .. } => {
+            match failed_backend(backends, &selection.vendors) {
+                Some(failed) if known.is_empty() => failed,
+                Some(failed) => Error::Vendor(format!("{error}; {failed}")),
+                None => error.into(),
+            }
         }
-        DeviceSelectorError::Unknown { .. }
-        | DeviceSelectorError::Unmatched { .. }
-        | DeviceSelectorError::Ambiguous { .. }
-        | DeviceSelectorError::ReversedRange { .. } => error.into(),
+        DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. } => {
+            error.into()
+        }
     }
 }
 
@@ -277,11 +279,18 @@ mod tests {
         assert_eq!((devices, verdict), (10, None));
         // An unknown GPU is a mistake; a pattern that no name matches is none.
         for (typed, expected) in [("99", 3), ("GPU-9999", 3), ("*A100*", 8)] {
-            let (devices, processes, verdict) = counts(fixtures::snapshot(), &gpu(typed));
+            let mut snapshot = fixtures::snapshot();
+            let begin = format!("no GPU matches \"{typed}\": this host has GPU 0, ");
+            // The failed driver of the last backend may have it.
+            let (_, _, verdict) = counts(snapshot.clone(), &gpu(typed));
+            let (code, text) = verdict.expect("there is no such GPU");
+            assert!(code == 2 && text.starts_with(&begin), "{text}");
+            assert!(text.contains("; intel failed: "), "{text}");
+            snapshot.backends.truncate(1);
+            let (devices, processes, verdict) = counts(snapshot, &gpu(typed));
             assert_eq!((devices, processes), (0, 0), "{typed}");
             let (code, text) = verdict.expect("there is no such GPU");
             assert_eq!(code, expected, "{typed}");
-            let begin = format!("no GPU matches \"{typed}\": this host has GPU 0, ");
             assert!(text.starts_with(&begin), "{text}");
         }
         let amd_0 = SnapshotFilter {

@@ -1,24 +1,23 @@
 //! The order of devices and processes that `--sort` requests.
 
+use crate::output::view::Rows;
 use crate::settings::SortKey;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{Device, GpuProcess};
 use gpukill_proto::reading::Reading;
 use std::cmp::Reverse;
 
-/// A greater number comes first, an unknown one last; equal numbers are in alphabetical order.
-type Rank = (Reverse<Option<i64>>, String);
+/// Known values come first, the greatest number and the first text of the alphabet before others.
+type Rank = (bool, Reverse<i64>, String);
 
-/// Whether the value belongs to processes only.
-pub(super) fn needs_processes(key: &SortKey) -> bool {
+/// Whether the rows of this table have the value.
+pub(super) fn applies_to(key: SortKey, rows: Rows) -> bool {
     match key {
-        SortKey::User | SortKey::Pid | SortKey::Time | SortKey::Idle | SortKey::Cpu => true,
-        SortKey::Memory
-        | SortKey::Util
-        | SortKey::Temp
-        | SortKey::Power
-        | SortKey::Procs
-        | SortKey::Name => false,
+        SortKey::User | SortKey::Pid | SortKey::Time | SortKey::Idle | SortKey::Cpu => {
+            rows == Rows::Processes
+        }
+        SortKey::Temp | SortKey::Power | SortKey::Procs => rows == Rows::Gpus,
+        SortKey::Memory | SortKey::Util | SortKey::Name => true,
     }
 }
 
@@ -32,7 +31,7 @@ pub(super) fn sort_devices(devices: &mut [Device], key: SortKey) {
             SortKey::Temp => number(&vitals.temperature, |celsius| celsius.0.into()),
             SortKey::Power => number(&vitals.power, |power| signed(power.0)),
             SortKey::Procs => number(&device.process_count, |count| (*count).into()),
-            SortKey::Name => text(&device.name),
+            SortKey::Name => text(device.name.last_known()),
             SortKey::User | SortKey::Pid | SortKey::Time | SortKey::Idle | SortKey::Cpu => {
                 Rank::default()
             }
@@ -46,34 +45,36 @@ pub(super) fn sort_processes(processes: &mut [GpuProcess], key: SortKey) {
         SortKey::Memory => number(&process.memory, |bytes| signed(bytes.0)),
         SortKey::Util => number(&process.utilization, |percent| percent.0.into()),
         SortKey::Cpu => number(&process.cpu, |percent| percent.0.into()),
-        SortKey::Pid => (Reverse(Some(-i64::from(process.pid))), String::new()),
+        SortKey::Pid => rank(Some(-i64::from(process.pid))),
         // The earliest moment is the longest time.
         SortKey::Time => number(&process.first_seen, |at| -at.0),
         SortKey::Idle => {
             let first_seen = process.first_seen.last_known();
             let idle_since = process.last_active.last_known();
             let idle_since = idle_since.and_then(|at| at.as_ref().or(first_seen));
-            (Reverse(idle_since.map(|at| -at.0)), String::new())
+            rank(idle_since.map(|at| -at.0))
         }
-        SortKey::Name => text(&process.name),
+        SortKey::Name => text(process.name.last_known()),
         SortKey::User => {
             let owner = process.owner.last_known().map(|owner| &owner.name);
-            let name = owner.or(process.user.last_known());
-            (Reverse(None), name.cloned().unwrap_or_default())
+            text(owner.or(process.user.last_known()))
         }
         SortKey::Temp | SortKey::Power | SortKey::Procs => Rank::default(),
     });
 }
 
 fn number<T>(value: &Reading<T>, number: impl FnOnce(&T) -> i64) -> Rank {
-    (Reverse(value.last_known().map(number)), String::new())
+    rank(value.last_known().map(number))
 }
 
-fn text(value: &Reading<String>) -> Rank {
-    (
-        Reverse(None),
-        value.last_known().cloned().unwrap_or_default(),
-    )
+fn rank(number: Option<i64>) -> Rank {
+    let known = number.unwrap_or_default();
+    (number.is_none(), Reverse(known), String::new())
+}
+
+fn text(value: Option<&String>) -> Rank {
+    let known = value.cloned().unwrap_or_default();
+    (value.is_none(), Reverse(0), known)
 }
 
 /// Greater numbers than `i64` has are the greatest.
@@ -110,7 +111,8 @@ mod tests {
         };
         assert_eq!(order(SortKey::Memory), [51_002, 1_300, 777]);
         assert_eq!(order(SortKey::Pid), [777, 909, 1_300]);
-        assert_eq!(order(SortKey::User)[..2], [909, 48_213]);
+        // Processes without a known user come last.
+        assert_eq!(order(SortKey::User)[..2], [48_213, 48_214]);
         assert_eq!(order(SortKey::Util), [48_214, 48_216, 48_213]);
     }
 }

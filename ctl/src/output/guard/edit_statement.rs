@@ -33,8 +33,8 @@ pub(crate) fn edit_statement(
         Some(changed) => (changed.text.clone(), changed.mode),
         None => (unnamed_change(asked, held, &policies), new.mode),
     };
-    if new.mode != before.mode {
-        // Another line is about the new mode.
+    // Another line is about a new mode, and what is removed is not in force.
+    if new.mode != before.mode || matches!(asked, GuardEdit::RemovePolicy { .. }) {
         return what;
     }
     let then = match mode {
@@ -148,15 +148,11 @@ mod tests {
                 limit(),
                 "bob: at most 8 GiB; the guard is disabled, nothing is evaluated",
             ),
-            (
-                HELD,
-                removal,
-                "user policy alice is removed; in force, soft",
-            ),
+            (HELD, removal, "user policy alice is removed"),
             (
                 HELD,
                 set("default_memory_limit_gb", "16"),
-                "everybody: at most 16 GiB; in force, soft",
+                "by default: at most 16 GiB; in force, soft",
             ),
             (
                 HELD,

@@ -92,7 +92,8 @@ impl InspectedHost {
 
     fn inspect(&self, pid: u32) -> InspectedProcess {
         let deadline = Instant::now() + Duration::from_secs(10);
-        self.inspector.inspect(&self.published, pid, NOW, deadline)
+        self.inspector
+            .inspect(&self.published, (pid, LimitGroup::Unknown), NOW, deadline)
     }
 
     /// The holders of the GPU: pid, open files, whether listed.
@@ -156,6 +157,21 @@ fn listed_process_has_the_facts_of_its_row() {
     assert_eq!(host.holders(7), [(7, nvidia0(), true)]);
     let holder = host.inspect(7).devices.remove(0).holders.remove(0);
     assert_eq!(holder.name, Reading::Value("of the row".into()));
+}
+
+#[test]
+fn rows_of_an_earlier_process_with_the_pid_are_left_out() {
+    let host = InspectedHost::new();
+    host.add_process(7, "/dev/full");
+    let row = |start_ticks| GpuProcess {
+        start_ticks,
+        ..GpuProcess::unknown(id(), 7, NOW, &Reading::Unsupported)
+    };
+    let identity = host.inspect(7).identity;
+    assert!(identity.includes(&row(Reading::Value(100))));
+    assert!(!identity.includes(&row(Reading::Value(99))));
+    // Its driver lists it, and it cannot be identified.
+    assert!(identity.includes(&row(Reading::Unsupported)));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod shares;
 use super::*;
+use crate::poll::process_inspector::LiveIdentity;
 use crate::server::holder_pages::tests::{NOW, device, holder};
 use crate::state;
 use gpukill_policy::access::LimitGroup;
@@ -288,7 +289,7 @@ fn explain_as(
     groups: &[u32],
     will_not_act: Option<&str>,
 ) -> Option<Explanation> {
-    let inspected = inspected(published);
+    let inspected = inspected(published, pid);
     explain_inspected(
         guarded,
         published,
@@ -343,8 +344,9 @@ fn explain_inspected(
 }
 
 /// The published devices, with files that were read now.
-fn inspected(published: &PublishedPoll) -> InspectedProcess {
+fn inspected(published: &PublishedPoll, pid: u32) -> InspectedProcess {
     InspectedProcess {
+        identity: LiveIdentity::read(Path::new("/nowhere"), pid),
         devices: published.holders.to_vec(),
         files_read_at: Reading::Value(NOW),
         sharing: Vec::new(),
@@ -356,7 +358,7 @@ fn absence(procfs: &Path, pid: u32, files_read_at: Reading<Timestamp>) -> Refusa
     let published = published();
     let inspected = InspectedProcess {
         files_read_at,
-        ..inspected(&published)
+        ..inspected(&published, pid)
     };
     explain_absence(&published, &inspected, procfs, pid)
 }

@@ -55,12 +55,14 @@ impl Session {
             self.shared.enforcer.clone(),
         );
         let now = self.shared.clock.now();
-        let read = tokio::task::spawn_blocking(move || {
-            let inspected = inspector.inspect(&published, pid, now, deadline);
-            let protected = enforcer.protection(pid, deadline);
-            (published, inspected, protected)
+        let caller = self.caller.limit_group;
+        let inspect = tokio::task::spawn_blocking(move || {
+            let inspected = inspector.inspect(&published, (pid, caller), now, deadline);
+            (published, inspected)
         });
-        let (published, inspected, protected) = read.await.map_err(|_| Refusal::Internal)?;
+        let protect = tokio::task::spawn_blocking(move || enforcer.protection(pid, deadline));
+        let (published, inspected) = inspect.await.map_err(|_| Refusal::Internal)?;
+        let protected = protect.await.map_err(|_| Refusal::Internal)?;
         let explain = || self.explain_inspected(&published, &inspected, pid, protected.as_deref());
         if let (Some(_), people) = explain() {
             // The names were requested just now, perhaps for the first time.

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A policy in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDescription {
-    /// The kind of the policy; `None` for the limits that apply to everybody.
+    /// The kind of the policy; `None` for the limits of users without another policy.
     pub kind: Option<PolicyKind>,
     /// The name of the policy.
     pub name: String,
@@ -42,11 +42,11 @@ pub fn describe_policies(rules: &RuleSet) -> Vec<PolicyDescription> {
     let mut all = Vec::new();
     let defaults = Terms::default().limits(&rules.defaults);
     if !defaults.0.is_empty() {
-        let everybody = "everybody".to_owned();
+        let by_default = "by default".to_owned();
         all.push(describe(
             None,
             "",
-            everybody,
+            by_default,
             defaults,
             &Measures::default(),
         ));
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(
             described(text),
             [
-                "everybody: at most 16 GiB, idle for at most 1h 30m with 512 MiB or more [soft]",
+                "by default: at most 16 GiB, idle for at most 1h 30m with 512 MiB or more [soft]",
                 "bob: at most 8 GiB, at most 1 process, only GPUs 0, 2, 3, priority 7 [soft]",
                 "eve: no limit of its own, mode dry-run, grace 10m [dry-run]",
                 "group ml (a, b, c, d, 2 more): at most 40.5 GiB together, only warned [soft]",

@@ -61,6 +61,7 @@ fn named_status(name: &str) -> DaemonStatus {
         .collect();
     status.alerts = vec![AlertValue {
         part: name(),
+        code: FaultCode::TemperatureAlert,
         what: name(),
         since: NOW,
         limit: 1,

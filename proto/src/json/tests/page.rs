@@ -291,6 +291,7 @@ pub(in crate::json) fn status() -> DaemonStatus {
         faults,
         alerts: vec![AlertValue {
             part: "GPU 0".into(),
+            code: crate::model::FaultCode::TemperatureAlert,
             what: "temperature at or above 85 °C".into(),
             since: NOW,
             limit: 85,

@@ -13,7 +13,7 @@ fn shared_memory_is_not_freed() {
         let inspected = InspectedProcess {
             devices: vec![device(1, vec![holder(74, 1000)])],
             sharing: sharing.collect(),
-            ..inspected(&published)
+            ..inspected(&published, pid)
         };
         let guarded = guard_fixture();
         let explained = explain_inspected(&guarded, &published, &inspected, pid, 0, &[], None);
