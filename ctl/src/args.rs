@@ -37,7 +37,10 @@ use std::path::PathBuf;
 use visible::without_hidden;
 
 /// Shown below the list of commands.
-const EXAMPLES_HINT: &str = "Each command has examples: gpukillctl kill --help";
+const EXAMPLES_HINT: &str = "\
+Each command has examples: gpukillctl kill --help
+By default, members of the group gpukill-operators may end all users' processes and reset GPUs, \
+and members of gpukill-admin may edit the rules: usermod -aG gpukill-operators carol, as root";
 
 /// Show who uses the GPUs of this host.
 #[derive(Debug, Parser)]

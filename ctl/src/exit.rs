@@ -219,7 +219,7 @@ impl Error {
             Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
             Self::Vendor(_) => "see gpukillctl status",
             Self::NoSuchProcess(_) => {
-                "see who does: gpukillctl list --details, or gpukillctl holders"
+                "processes on GPUs now: gpukillctl list --details; earlier ones: gpukillctl audit"
             }
             Self::NoSuchDevice(DeviceSelectorError::Ambiguous { .. }) => "type more of it",
             Self::Usage(_)

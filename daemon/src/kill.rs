@@ -169,7 +169,8 @@ impl KillService {
         );
         let process = table.get(&pid)?;
         let protected = protection_of(process, &table, &protection)?;
-        let is_late = process.program.failure().is_some() || process.container.failure().is_some();
+        let lacks = process.program.failure().is_some() || process.container.failure().is_some();
+        let is_late = lacks && Instant::now() >= deadline;
         if is_late && protected.override_hint().is_some() {
             return None;
         }

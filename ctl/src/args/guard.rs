@@ -57,7 +57,7 @@ pub enum GuardCommand {
     /// Show current violations, and what the guard decided
     #[command(mut_arg("hours", |hours| hours.help(WEEK_HOURS_HELP)))]
     Violations(Violations),
-    /// Postpone the end of a job you were warned about
+    /// Postpone the end of a job you were warned about, by default by 30 minutes and once
     Snooze(Snooze),
     /// Show which jobs break rules now, and when each would be ended
     Test(TestRules),
@@ -73,11 +73,11 @@ pub enum GuardCommand {
     Enable(EditOptions),
     /// Stop evaluating the rules, for admins
     Disable(EditOptions),
-    /// Warn and end nobody: only record what would be done, for admins
+    /// Only record what would be done: nobody is warned, nothing is ended, for admins
     DryRun(EditOptions),
     /// Warn about a violation, and end the job when the grace period is over, for admins
     Soft(EditOptions),
-    /// End jobs without a warning, but for idleness and waste only after one, for admins
+    /// End jobs at once; idle and wasteful jobs are warned first, for admins
     Enforce(EditOptions),
     /// Switch between a dry run and the mode that it simulates, for admins
     ToggleDryRun(EditOptions),

@@ -122,7 +122,7 @@ fn unknown_gpu_exits_3_unknown_process_8() {
             stderr(&output),
             format!(
                 "gpukillctl: no process {pid} uses a GPU or has one open\n\
-                 hint: see who does: gpukillctl list --details, or gpukillctl holders\n"
+                 hint: processes on GPUs now: gpukillctl list --details; earlier ones: gpukillctl audit\n"
             )
         );
     }

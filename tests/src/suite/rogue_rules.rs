@@ -88,7 +88,8 @@ fn edits_take_effect_keep_comments_are_recorded() {
     let daemon = test_box.start();
     let ran = run_ok(&test_box, "allow process crack@root --dry-run");
     assert!(ran.stdout.contains("+    \"crack@root\",\n"), "{ran:?}");
-    assert!(ran.stdout.ends_with("nothing is changed yet\n"), "{ran:?}");
+    let last = "\nnothing is changed yet; after the edit: process crack@root is not reported\n";
+    assert!(ran.stdout.ends_with(last), "{ran:?}");
     assert_eq!(read_rules(&test_box), OUR_RULES);
     let ran = run_ok(&test_box, "allow process crack@root");
     assert_eq!(ran.stdout, "process crack@root is not reported\n");

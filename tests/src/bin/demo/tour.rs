@@ -60,8 +60,8 @@ pub(crate) fn stops(simulated_box: Option<&SimulatedBox>) -> Vec<TourStop> {
         ));
     }
     stops.push(stop(
-        "audit --hours 1",
-        "who used which GPU in the last hour",
+        "audit --summary --hours 1",
+        "who used the GPUs in the last hour, busy or idle",
     ));
     stops.push(stop(
         "status",

@@ -242,7 +242,7 @@ fn processes_without_gpu_are_not_explained() {
             stdout: String::new(),
             stderr: format!(
                 "gpukillctl: {message}\n\
-                 hint: see who does: gpukillctl list --details, or gpukillctl holders\n"
+                 hint: processes on GPUs now: gpukillctl list --details; earlier ones: gpukillctl audit\n"
             ),
         };
         assert_eq!(asked(pid), expected);
