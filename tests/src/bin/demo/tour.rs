@@ -27,27 +27,24 @@ pub(crate) fn stops(simulated_box: Option<&SimulatedBox>) -> Vec<TourStop> {
         shows,
     };
     let mut stops = vec![
-        stop(
-            "list",
-            "every GPU, how full and busy it is, and its biggest process",
-        ),
+        stop("list", "every GPU: full, busy, and its biggest process"),
         stop(
             "list --details --watch",
-            "every process and its owner, redrawn at each poll",
+            "every process, redrawn at each poll: q quits",
         ),
         stop(
             &holders(simulated_box).join(" "),
-            "memory that no process explains: who keeps it, and how to free it",
+            "who keeps memory that no process explains",
         ),
     ];
     if let Some(simulated) = simulated_box {
         stops.push(stop(
             &format!("explain {}", simulated.notebook),
-            "one process: its owner, where it runs, since when it is idle, who may end it",
+            "a process: owner, rules, who may end it",
         ));
         stops.push(stop(
             &format!("kill {} --scope job --dry-run", simulated.worker),
-            "the plan to end a whole job; without --dry-run it is carried out",
+            "the plan for a whole job, not carried out",
         ));
     } else {
         stops.push(stop(
@@ -61,19 +58,18 @@ pub(crate) fn stops(simulated_box: Option<&SimulatedBox>) -> Vec<TourStop> {
     }
     stops.push(stop(
         "audit --summary --hours 1",
-        "who used the GPUs in the last hour, busy or idle",
+        "who used the GPUs, busy or idle",
     ));
-    stops.push(stop(
-        "status",
-        "what works, what is broken since when, and your rights",
-    ));
+    stops.push(stop("status", "what works, and your rights"));
     stops
 }
 
 /// Prints the tour.
 pub(crate) fn print(stops: &[TourStop]) {
+    let lengths = stops.iter().map(|stop| stop.arguments.len());
+    let width = lengths.max().unwrap_or(0);
     for (number, TourStop { arguments, shows }) in (1..).zip(stops) {
-        println!("    {number}  gpukillctl {arguments:30} {shows}");
+        println!("    {number}  gpukillctl {arguments:width$}  {shows}");
     }
 }
 
