@@ -31,11 +31,6 @@ pub(super) fn run(
     loop {
         let update = feed.next_update(&mut hooks)?;
         hooks.frames.show_update(update)?;
-        if hooks.frames.is_screen() {
-            // Only a full screen has to be left before Ctrl-Z stops the process. Otherwise the
-            // kernel's default is right, and a handler would turn it off.
-            hooks.signals.add(SIGTSTP).map_err(Error::System)?;
-        }
     }
 }
 
@@ -52,7 +47,12 @@ impl<'a> WatchHooks<'a> {
     /// redrawn when the terminal is resized or the process continues.
     fn new(frames: FrameOutput<'a>) -> io::Result<Self> {
         let ends = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
-        let signals = Signals::listen(&[&ends[..], &[SIGWINCH, SIGCONT]].concat())?;
+        let mut signals = Signals::listen(&[&ends[..], &[SIGWINCH, SIGCONT]].concat())?;
+        if frames.has_terminal() {
+            // Before the first frame, because a full screen has to be left before Ctrl-Z stops
+            // the process. Elsewhere the kernel's default is right.
+            signals.add(SIGTSTP)?;
+        }
         Ok(Self {
             frames,
             signals,

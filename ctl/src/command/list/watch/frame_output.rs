@@ -67,6 +67,11 @@ impl<'a> FrameOutput<'a> {
         }
     }
 
+    /// Whether frames are drawn on a terminal.
+    pub(super) fn has_terminal(&self) -> bool {
+        matches!(self.destination, Destination::Terminal(_))
+    }
+
     /// Whether the terminal has been taken over.
     pub(super) fn is_screen(&self) -> bool {
         matches!(self.destination, Destination::Terminal(Some(_)))
@@ -203,12 +208,13 @@ impl<'a> FrameOutput<'a> {
 
     /// Gives the terminal back, stops the process, and takes the terminal again on resume.
     pub(super) fn suspend(&mut self) -> Result<(), Error> {
-        let Destination::Terminal(Some(screen)) = &self.destination else {
-            return Ok(());
+        let screen = match &self.destination {
+            Destination::Terminal(screen) => screen.as_ref(),
+            Destination::Stream(_) => None,
         };
-        screen.suspend()?;
+        screen.map_or(Ok(()), Screen::suspend)?;
         kill_process(getpid(), Signal::STOP).map_err(|error| Error::System(error.into()))?;
-        screen.resume()?;
+        screen.map_or(Ok(()), Screen::resume)?;
         self.redraw()
     }
 }
