@@ -6,6 +6,7 @@ use super::signals::Signals;
 use crate::connect::{Daemon, RequestTimeout, WaitHooks, sleep};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
+use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
@@ -57,11 +58,22 @@ pub(super) trait Operation {
     /// Prints what a report adds before the end.
     fn print_progress(&mut self, report: &Self::Report) -> Result<(), Error>;
 
+    /// The progress line on the terminal, if there is one.
+    fn line(&mut self) -> Option<&mut Spinner>;
+
     /// Nothing was received for a while.
-    fn on_long_wait(&mut self);
+    fn on_long_wait(&mut self) {
+        if let Some(line) = self.line() {
+            line.draw();
+        }
+    }
 
     /// Another message is about to be printed on stderr.
-    fn clear_progress(&mut self);
+    fn clear_progress(&mut self) {
+        if let Some(line) = self.line() {
+            line.remove();
+        }
+    }
 }
 
 /// The words for messages about an operation.

@@ -23,8 +23,8 @@ pub(crate) trait WaitHooks {
         Ok(())
     }
 
-    /// The output whose reader is awaited: the wait ends when the reader is gone, as `head` is
-    /// after the first lines.
+    /// An output with a reader: the wait ends when the reader is gone, as `head` is after the
+    /// first lines.
     fn output_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

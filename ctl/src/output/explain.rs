@@ -10,7 +10,7 @@ use super::status::labelled;
 use super::style::{OutputStyle, Symbols};
 use super::summary::{hours, percent};
 use super::text::{Line, Tone, escaped, wrap};
-use super::value::{clock, gpu, reading, size};
+use super::value::{clock, gpu, percent_cell, reading, size};
 use gpukill_proto::audit::AuditSummary;
 use gpukill_proto::guard::GuardMode;
 use gpukill_proto::holders::{
@@ -275,7 +275,7 @@ fn use_text(process: &GpuProcess, at: Timestamp, style: &OutputStyle) -> String 
         format_duration(at.since(*first))
     })
     .text;
-    let busy = reading(&process.utilization, |percent| format!("{}%", percent.0)).text;
+    let busy = percent_cell(&process.utilization).text;
     let active = match &process.last_active {
         Reading::Value(Some(moment)) => format!("last used {}", clock(*moment, at, style)),
         Reading::Value(None) => "not used since it was first seen".to_owned(),

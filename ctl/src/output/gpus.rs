@@ -11,7 +11,7 @@ use super::processes::with_end_time;
 use super::style::{Density, OutputStyle, Symbols};
 use super::table::{Cell, Row, Table};
 use super::text::{Line, Tone, escaped};
-use super::value::{bar, counted, gib, reading, size};
+use super::value::{bar, counted, gib, percent_cell, reading, size, size_cell};
 use super::view::{View, has_a_row};
 use columns::GpuColumn;
 use gpukill_policy::health::device_problems;
@@ -228,9 +228,7 @@ fn utilization(row: &DeviceRow<'_>) -> Cell {
     let DeviceRow {
         device, processes, ..
     } = row;
-    let cell = reading(&device.vitals.utilization, |percent| {
-        percent.0.to_string() + "%"
-    });
+    let cell = percent_cell(&device.vitals.utilization);
     match device.vitals.utilization.known() {
         Some(percent) if percent.0 > 0 => Cell::with_tone(cell.text, Tone::Busy),
         Some(_) if !processes.is_empty() => Cell::with_tone(cell.text, Tone::Doubtful),
@@ -328,7 +326,7 @@ fn process_text(
         }
         None => NO_PROCESS.to_owned(),
     };
-    let memory = reading(&process.memory, |bytes| size(*bytes)).text;
+    let memory = size_cell(&process.memory).text;
     match (idle_text(process, taken_at), density) {
         (None, _) => ([owner.as_str(), &name, &memory].join(" "), Tone::Plain),
         (Some(idle), Density::Compact) => (format!("{owner} {name}, {idle}"), Tone::Doubtful),

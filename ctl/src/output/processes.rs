@@ -12,7 +12,7 @@ use super::rogue::RogueColumn;
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Row, Table};
 use super::text::{Line, Tone, escaped};
-use super::value::reading;
+use super::value::{percent_cell, reading};
 use super::view::{View, has_a_row};
 use crate::connect::AnnotatedSnapshot;
 use columns::ProcessColumn;
@@ -347,7 +347,7 @@ fn ages(process: &GpuProcess, view: &View) -> [Option<u32>; 3] {
 }
 
 fn utilization(process: &GpuProcess) -> Cell {
-    let cell = reading(&process.utilization, |percent| format!("{}%", percent.0));
+    let cell = percent_cell(&process.utilization);
     match process.utilization.known() {
         Some(percent) if percent.0 > 0 => Cell::with_tone(cell.text, Tone::Busy),
         Some(_) => Cell::with_tone(cell.text, Tone::Doubtful),

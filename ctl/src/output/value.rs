@@ -8,7 +8,7 @@ use super::text::Tone;
 use chrono::{DateTime, Local, NaiveDateTime};
 use gpukill_proto::model::InstanceId;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::{Bytes, Timestamp};
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
 
 /// A reading as a cell.
 pub(crate) fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) -> Cell {
@@ -19,6 +19,16 @@ pub(crate) fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) 
         Reading::Stale(value, _) => Cell::with_tone(format!("~{}", text(value)), Tone::Doubtful),
         Reading::Withheld => Cell::with_tone("hidden", Tone::Faint),
     }
+}
+
+/// A share as a cell: `97%`.
+pub(crate) fn percent_cell(value: &Reading<Percent>) -> Cell {
+    reading(value, |percent| percent.0.to_string() + "%")
+}
+
+/// A size as a cell: `15.8G`.
+pub(crate) fn size_cell(value: &Reading<Bytes>) -> Cell {
+    reading(value, |bytes| size(*bytes))
 }
 
 /// A size to compare: `15.8G`, below one GiB `214M`.

@@ -29,9 +29,6 @@ const MAX_DIRECT_READS: usize = 16;
 /// How many of them for one caller, so that processes that hang leave reads to others.
 const MAX_DIRECT_READS_OF_CALLER: usize = 2;
 
-/// How often a direct read checks whether another one has ended: a usual read takes less.
-const DIRECT_READ_CHECK: Duration = Duration::from_millis(1);
-
 /// How many rounds follow at once after a round in which a new process had ended before it was
 /// scanned.
 const MAX_FOLLOW_UP_ROUNDS: u8 = 4;
@@ -48,8 +45,9 @@ pub(super) struct ScanWorker {
     started_at: Instant,
     state: Mutex<ScanState>,
     wake: Condvar,
-    /// The processes that are read directly, and the callers for whom.
+    /// The processes that are read directly, each with the caller of that read.
     direct_reads: Mutex<Vec<(u32, LimitGroup)>>,
+    direct_read_ended: Condvar,
 }
 
 /// How fast the scan goes; other values than [`ScanTiming::DEFAULT`] only in tests.
@@ -91,6 +89,7 @@ impl ScanWorker {
             state: Mutex::new(ScanState::new()),
             wake: Condvar::new(),
             direct_reads: Mutex::default(),
+            direct_read_ended: Condvar::new(),
         });
         search.start_thread(0)?;
         Ok(search)
@@ -215,22 +214,21 @@ impl ScanWorker {
         caller: LimitGroup,
         deadline: Instant,
     ) -> Option<DirectReadPermit> {
-        loop {
-            let mut reads = self.lock_direct_reads();
+        let must_wait = |reads: &mut Vec<(u32, LimitGroup)>| {
             let of_caller = reads.iter().filter(|(_, by)| *by == caller).count();
-            let is_free = reads.len() < MAX_DIRECT_READS
-                && of_caller < MAX_DIRECT_READS_OF_CALLER
-                && !reads.iter().any(|(read, _)| *read == pid);
-            if is_free {
-                reads.push((pid, caller));
-                return Some(DirectReadPermit(Arc::clone(self), pid));
-            }
-            drop(reads);
-            if Instant::now() >= deadline {
-                return None;
-            }
-            std::thread::sleep(DIRECT_READ_CHECK);
+            reads.len() >= MAX_DIRECT_READS
+                || of_caller >= MAX_DIRECT_READS_OF_CALLER
+                || reads.iter().any(|(read, _)| *read == pid)
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ended = &self.direct_read_ended;
+        let waited = ended.wait_timeout_while(self.lock_direct_reads(), left, must_wait);
+        let (mut reads, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return None;
         }
+        reads.push((pid, caller));
+        Some(DirectReadPermit(Arc::clone(self), pid))
     }
 
     fn lock_direct_reads(&self) -> MutexGuard<'_, Vec<(u32, LimitGroup)>> {
@@ -449,6 +447,7 @@ struct DirectReadPermit(Arc<ScanWorker>, u32);
 impl Drop for DirectReadPermit {
     fn drop(&mut self) {
         self.0.lock_direct_reads().retain(|(pid, _)| *pid != self.1);
+        self.0.direct_read_ended.notify_all();
     }
 }
 

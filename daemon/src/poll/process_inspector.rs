@@ -83,6 +83,12 @@ impl LiveIdentity {
         let other = row.key().zip(self.start_ticks);
         row.pid == self.pid && other.is_none_or(|(key, start)| key.start_ticks == start)
     }
+
+    /// Whether a known holder is certainly this process.
+    fn is(self, holder: &Holder) -> bool {
+        let start = self.start_ticks.as_ref();
+        holder.pid == self.pid && start.is_some() && holder.start_ticks.known() == start
+    }
 }
 
 impl ProcessInspector {
@@ -143,7 +149,7 @@ impl ProcessInspector {
         };
         for device in &mut devices {
             fill_listed(device, &snapshot);
-            if self.add_published(device, published, pid, now, &found) {
+            if add_published(device, published, identity, now, &found) {
                 files_read_at = stale_since(published.holders_at, now);
             }
         }
@@ -179,59 +185,53 @@ impl ProcessInspector {
         processes.settle(&mut identified, &self.users, deadline);
         identified
     }
+}
 
-    /// Adds the published holders of a device. Returns whether the inspected process is one of
-    /// them because its files cannot be read now.
-    fn add_published(
-        &self,
-        device: &mut DeviceHolders,
-        published: &PublishedPoll,
-        pid: u32,
-        now: Timestamp,
-        found: &FileHolders,
-    ) -> bool {
-        let mut known = published.holders.iter();
-        let Some(known) = known.find(|known| known.id == device.id) else {
-            device.incomplete_reason = Some(describe_last_scan(None, now));
-            return false;
-        };
-        device.ended.clone_from(&known.ended);
-        let before = known.holders.iter().find(|holder| holder.pid == pid);
-        let before = before.filter(|before| {
-            let is_unread = found.incomplete_reason.is_some() && found.processes.is_empty();
-            is_unread && !before.holds.is_empty() && self.is_same(before)
-        });
-        if let Some(before) = before {
-            match device.holders.first_mut() {
-                Some(own) => {
-                    own.holds.clone_from(&before.holds);
-                    own.holds_this_device = before.holds_this_device;
-                }
-                None => device.holders.push(before.clone()),
+/// Adds the published holders of a device. Returns whether the inspected process is one of
+/// them because its files cannot be read now.
+fn add_published(
+    device: &mut DeviceHolders,
+    published: &PublishedPoll,
+    identity: LiveIdentity,
+    now: Timestamp,
+    found: &FileHolders,
+) -> bool {
+    let mut known = published.holders.iter();
+    let Some(known) = known.find(|known| known.id == device.id) else {
+        device.incomplete_reason = Some(describe_last_scan(None, now));
+        return false;
+    };
+    device.ended.clone_from(&known.ended);
+    let is_unread = found.incomplete_reason.is_some() && found.processes.is_empty();
+    let mut before = known.holders.iter();
+    let before = before.find(|it| is_unread && !it.holds.is_empty() && identity.is(it));
+    if let Some(before) = before {
+        match device.holders.first_mut() {
+            Some(own) => {
+                own.holds.clone_from(&before.holds);
+                own.holds_this_device = before.holds_this_device;
             }
+            None => device.holders.push(before.clone()),
         }
-        if published.holders_at == Some(published.snapshot.taken_at) {
-            let others = known.holders.iter().filter(|holder| holder.pid != pid);
-            let mut holders: Vec<Holder> = others.cloned().collect();
-            for own in device.holders.drain(..) {
-                let position = holders.partition_point(|other| other.pid < own.pid);
-                holders.insert(position, own);
-            }
-            device.holders = holders;
-            device
-                .incomplete_reason
-                .clone_from(&known.incomplete_reason);
-        } else {
-            device.incomplete_reason = Some(describe_last_scan(published.holders_at, now));
+    }
+    if published.holders_at == Some(published.snapshot.taken_at) {
+        let others = known
+            .holders
+            .iter()
+            .filter(|holder| holder.pid != identity.pid);
+        let mut holders: Vec<Holder> = others.cloned().collect();
+        for own in device.holders.drain(..) {
+            let position = holders.partition_point(|other| other.pid < own.pid);
+            holders.insert(position, own);
         }
-        before.is_some()
+        device.holders = holders;
+        device
+            .incomplete_reason
+            .clone_from(&known.incomplete_reason);
+    } else {
+        device.incomplete_reason = Some(describe_last_scan(published.holders_at, now));
     }
-
-    /// Whether the process of this holder still has its PID.
-    fn is_same(&self, holder: &Holder) -> bool {
-        let stat = Stat::read(&self.procfs.join(holder.pid.to_string()));
-        stat.is_ok_and(|stat| holder.start_ticks.known() == Some(&stat.start_ticks))
-    }
+    before.is_some()
 }
 
 /// Takes the facts about the listed process from its row.

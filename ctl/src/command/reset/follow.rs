@@ -89,16 +89,8 @@ impl Operation for FollowedReset<'_> {
         Ok(())
     }
 
-    fn on_long_wait(&mut self) {
-        if let Some(line) = &mut self.line {
-            line.draw();
-        }
-    }
-
-    fn clear_progress(&mut self) {
-        if let Some(line) = &mut self.line {
-            line.remove();
-        }
+    fn line(&mut self) -> Option<&mut Spinner> {
+        self.line.as_mut()
     }
 }
 

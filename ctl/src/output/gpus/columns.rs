@@ -8,11 +8,11 @@ use super::{
 use crate::output::columns::NamedColumn;
 use crate::output::style::Density;
 use crate::output::table::{Cell, Column, WhenNarrow};
-use crate::output::value::{reading, size};
+use crate::output::value::{percent_cell, reading, size_cell};
 use crate::output::view::reads_vendor;
 use gpukill_proto::model::BackendReport;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::{Celsius, Megahertz, Percent};
+use gpukill_proto::units::{Celsius, Megahertz};
 use std::fmt;
 
 /// A column of the table of GPUs.
@@ -164,7 +164,7 @@ const COLUMNS: &[GpuColumn] = &[
         row.text_reading(&row.device.pci)
     }),
     right("fan", "FAN", WhenNarrow::Stays, |row| {
-        percent(&row.device.vitals.fan)
+        percent_cell(&row.device.vitals.fan)
     }),
     right("pstate", "PSTATE", WhenNarrow::Stays, |row| {
         reading(&row.device.vitals.performance_state, |state| {
@@ -194,25 +194,21 @@ const COLUMNS: &[GpuColumn] = &[
         celsius(&row.device.vitals.memory_temperature, row)
     }),
     right("mem_util", "MEM UTIL", WhenNarrow::Stays, |row| {
-        percent(&row.device.vitals.memory_utilization)
+        percent_cell(&row.device.vitals.memory_utilization)
     }),
     right("encoder", "ENCODER", WhenNarrow::Stays, |row| {
-        percent(&row.device.vitals.encoder)
+        percent_cell(&row.device.vitals.encoder)
     }),
     right("decoder", "DECODER", WhenNarrow::Stays, |row| {
-        percent(&row.device.vitals.decoder)
+        percent_cell(&row.device.vitals.decoder)
     }),
     right("reserved", "RESERVED", WhenNarrow::Stays, |row| {
-        reading(&row.device.memory_reserved, |bytes| size(*bytes))
+        size_cell(&row.device.memory_reserved)
     }),
     right("unattributed", "UNATTRIBUTED", WhenNarrow::Stays, |row| {
-        reading(&row.device.memory_unattributed, |bytes| size(*bytes))
+        size_cell(&row.device.memory_unattributed)
     }),
 ];
-
-fn percent(value: &Reading<Percent>) -> Cell {
-    reading(value, |percent| percent.0.to_string() + "%")
-}
 
 fn megahertz(value: &Reading<Megahertz>) -> Cell {
     reading(value, |clock| clock.0.to_string() + "MHz")

@@ -10,10 +10,9 @@ use crate::output::owner_cells::{location, process_owner};
 use crate::output::style::{Density, Symbols};
 use crate::output::table::{Cell, Column, WhenNarrow};
 use crate::output::text::{Tone, escaped};
-use crate::output::value::{gpu, past_time, reading, size};
+use crate::output::value::{gpu, past_time, percent_cell, reading, size_cell};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
-use gpukill_proto::units::{Bytes, Percent};
 use std::fmt;
 
 /// A column of the table of processes.
@@ -115,9 +114,9 @@ const COLUMNS: &[ProcessColumn] = &[
         Cell::plain(process_owner(row.process, row.style.symbols))
     }),
     right("memory", "MEMORY", WhenNarrow::Stays, |row| {
-        bytes(&row.process.memory)
+        size_cell(&row.process.memory)
     })
-    .with_unattributed(|row| bytes(&row.device.memory_unattributed)),
+    .with_unattributed(|row| size_cell(&row.device.memory_unattributed)),
     right("sm", "SM", WhenNarrow::Goes(4), |row| {
         utilization(row.process)
     }),
@@ -170,19 +169,19 @@ const COLUMNS: &[ProcessColumn] = &[
         text(row, &row.process.name)
     }),
     right("cpu", "CPU", WhenNarrow::Stays, |row| {
-        percent(&row.process.cpu)
+        percent_cell(&row.process.cpu)
     }),
     right("host_mem", "HOST MEM", WhenNarrow::Stays, |row| {
-        bytes(&row.process.host_memory)
+        size_cell(&row.process.host_memory)
     }),
     right("mem_util", "MEM UTIL", WhenNarrow::Stays, |row| {
-        percent(&row.process.memory_utilization)
+        percent_cell(&row.process.memory_utilization)
     }),
     right("encoder", "ENCODER", WhenNarrow::Stays, |row| {
-        percent(&row.process.encoder)
+        percent_cell(&row.process.encoder)
     }),
     right("decoder", "DECODER", WhenNarrow::Stays, |row| {
-        percent(&row.process.decoder)
+        percent_cell(&row.process.decoder)
     }),
     left("started", "STARTED", WhenNarrow::Stays, |row| {
         reading(&row.process.started_at, |at| {
@@ -208,14 +207,6 @@ const COLUMNS: &[ProcessColumn] = &[
 /// The cell of a column that has no marks, if it was requested.
 fn or_placeholder(cell: Option<Cell>, symbols: Symbols) -> Cell {
     cell.unwrap_or_else(|| Cell::plain(symbols.placeholder()))
-}
-
-fn bytes(value: &Reading<Bytes>) -> Cell {
-    reading(value, |bytes| size(*bytes))
-}
-
-fn percent(value: &Reading<Percent>) -> Cell {
-    reading(value, |percent| percent.0.to_string() + "%")
 }
 
 fn text(row: &ProcessRow<'_>, value: &Reading<String>) -> Cell {

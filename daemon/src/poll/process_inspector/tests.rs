@@ -22,7 +22,7 @@ fn id() -> DeviceId {
     DeviceId("GPU-0".into())
 }
 
-/// A host with one GPU whose driver is scanned for on request.
+/// A host with one GPU. Open files of its driver are scanned on request.
 struct InspectedHost {
     procfs: TempDir,
     fd_scan: FdScanHandle,
