@@ -25,6 +25,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use tarpc::{ClientMessage, Response};
 
+pub use gpukillctl::archive::manifest::fuzz as manifest;
+
 pub use gpukilld::fuzz_api::{
     cgroup, command, container, copy, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
     login_uid, mappings, reset_answer, reset_request, sensor, sent, sockets, stat, status,
@@ -69,6 +71,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mappings", mappings),
     ("sent", sent),
     ("copy", copy),
+    ("manifest", manifest),
 ];
 
 /// The admin's rogue rules.

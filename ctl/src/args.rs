@@ -14,8 +14,10 @@ mod rogue;
 mod visible;
 
 use crate::settings::{Colors, Format, LogLevel, SortKey, bounds};
-pub use audit::{Actions, Audit, AuditCommand, Period, RecordFilter};
-pub use audit_copies::{Backup, Export, ExportFormat, Prune};
+pub use audit::{
+    Actions, Audit, AuditCommand, Period, RecordFilter, Series, SeriesLines, Timeline, UsageReport,
+};
+pub use audit_copies::{Archive, Backup, Export, ExportFormat, Prune};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -40,7 +42,8 @@ use visible::without_hidden;
 const EXAMPLES_HINT: &str = "\
 Each command has examples: gpukillctl kill --help
 By default, members of the group gpukill-operators may end all users' processes and reset GPUs, \
-and members of gpukill-admin may edit the rules: usermod -aG gpukill-operators carol, as root";
+and members of gpukill-admin may edit the rules: usermod -aG gpukill-operators carol, as root
+To report a bug, give the output of gpukillctl status --report to the admin of this host";
 
 /// Show who uses the GPUs of this host.
 #[derive(Debug, Parser)]
@@ -277,7 +280,8 @@ pub struct List {
 /// `status`
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Print the facts for a bug report, without names, paths and addresses
+    /// Print the facts for a bug report to the admin of this host, without names, paths and
+    /// addresses
     #[arg(long)]
     pub report: bool,
     /// The form of the output [default: table]
@@ -302,6 +306,9 @@ pub struct Explain {
     /// The process.
     #[command(flatten)]
     pub process: ProcessArgument,
+    /// Show the score and the indicators of a process that is not suspicious too
+    #[arg(short, long, overrides_with = "details")]
+    pub details: bool,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
@@ -421,7 +428,8 @@ mod tests {
 
     #[test]
     fn only_the_top_help_lists_global_options() {
-        let help = |mut command: clap::Command| command.render_long_help().to_string();
+        // Otherwise clap wraps at the width that the variable COLUMNS names.
+        let help = |command: clap::Command| command.term_width(100).render_long_help().to_string();
         assert!(help(command()).contains("--log-level <LEVEL>"));
         let mut whole = command();
         whole.build();
@@ -638,7 +646,7 @@ mod tests {
             let help = yes.get_help().expect("it has a help").to_string();
             let asks = ["kill", "reset", "prune", "import"];
             let is_asking = asks.contains(&command.get_name());
-            assert_eq!(help == "Do not ask", is_asking, "{path}: {help}");
+            assert_eq!(help.starts_with("Do not ask"), is_asking, "{path}: {help}");
         }
         for line in [
             "guard user set bob --memory-limit 8 -y",

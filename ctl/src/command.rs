@@ -17,12 +17,14 @@ mod signals;
 pub(crate) mod status;
 
 use crate::args::{Command, Completions, command, completions};
-use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, choose_socket};
+use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
+use crate::output::status::log_in_again_text;
 use crate::settings::Settings;
+use gpukill_proto::refusal::Refusal;
 use std::time::Duration;
 
 /// Runs a command.
@@ -31,7 +33,7 @@ pub(crate) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    match command {
+    let result = match command {
         Command::List(list) => list::run(list, settings, messages),
         Command::Status(status) => status::run(status, settings, messages),
         Command::Holders(holders) => holders::run(holders, settings, messages),
@@ -45,6 +47,38 @@ pub(crate) fn run(
         Command::Forget(wanted) => driver::forget(wanted, settings, messages),
         Command::Resume => driver::resume(settings, messages),
         Command::Completions(wanted) => print_completions(wanted),
+    };
+    result.map_err(|failure| explain_refusal(failure, settings, messages))
+}
+
+/// A refusal to a person who was added to a group and has not logged in again since says so.
+fn explain_refusal(failure: Error, settings: &Settings, messages: Messages) -> Error {
+    let is_refusal = matches!(
+        failure,
+        Error::Refused(Refusal::Denied { .. })
+            | Error::NotDone {
+                hint: None,
+                exit: Exit::NotPermitted,
+                ..
+            }
+    );
+    if !is_refusal {
+        return failure;
+    }
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    // The refusal is the answer, also without this hint.
+    let status =
+        connect(settings, timeout, messages).and_then(|daemon| call!(daemon, timeout, Status {}));
+    match status
+        .ok()
+        .and_then(|status| status.caller.log_in_again_for)
+    {
+        Some(group) => Error::NotDone {
+            what: failure.to_string(),
+            hint: Some(log_in_again_text(&group)),
+            exit: Exit::NotPermitted,
+        },
+        None => failure,
     }
 }
 
@@ -76,6 +110,12 @@ fn connect(
     messages: Messages,
 ) -> Result<Daemon, Error> {
     connect_with_hooks(settings, timeout, messages, &mut NoHooks)
+}
+
+/// Connects, with a timeout of its own.
+fn open_connection(settings: &Settings, messages: Messages) -> Result<Daemon, Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    connect(settings, timeout, messages)
 }
 
 /// Connects with hooks for the time of waiting.

@@ -2,20 +2,27 @@
 //! and YAML. The code for them is a fifth of the client, and Parquet needs a library that
 //! nothing else in the client needs and that would be loaded at each start.
 
+mod archived_rows;
 mod columns;
 
 pub(crate) use columns::ParquetColumns;
 
+use crate::archive::{ArchiveKind, CommandLines};
 use crate::exit::system_error_reason;
+use crate::output::csv::record_columns;
 use crate::output::message::program_error;
 use crate::output::{print, stdout_file};
 use crate::rules_files::{ConversionError, Yaml};
+use columns::count_checked_rows;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::json::AuditDocument;
 use gpukill_proto::transport::codec::decode;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 /// The conversion: the program's second argument.
@@ -23,6 +30,10 @@ use std::process::ExitCode;
 pub(crate) enum Conversion {
     /// Records to a Parquet file on standard output.
     Parquet,
+    /// Rows of an archive to a Parquet file on standard output.
+    Archive(ArchiveKind, CommandLines),
+    /// A Parquet file on standard input to the number of its rows, which are checked.
+    CheckRows,
     /// YAML to JSON.
     FromYaml,
     /// JSON to YAML.
@@ -30,15 +41,25 @@ pub(crate) enum Conversion {
 }
 
 impl Conversion {
-    const ALL: [Self; 3] = [Self::Parquet, Self::FromYaml, Self::ToYaml];
-
     /// The name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> String {
         match self {
-            Self::Parquet => "parquet",
-            Self::FromYaml => "from-yaml",
-            Self::ToYaml => "to-yaml",
+            Self::Parquet => "parquet".to_owned(),
+            Self::Archive(kind, CommandLines::Removed) => format!("archive-{}", kind.name()),
+            Self::Archive(kind, CommandLines::Kept) => format!("archive-{}-commands", kind.name()),
+            Self::CheckRows => "check-rows".to_owned(),
+            Self::FromYaml => "from-yaml".to_owned(),
+            Self::ToYaml => "to-yaml".to_owned(),
         }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let archives = [CommandLines::Kept, CommandLines::Removed]
+            .into_iter()
+            .flat_map(|commands| ArchiveKind::ALL.map(|kind| Self::Archive(kind, commands)));
+        let others = [Self::Parquet, Self::CheckRows, Self::FromYaml, Self::ToYaml];
+        let mut all = others.into_iter().chain(archives);
+        all.find(|it| it.name() == name)
     }
 }
 
@@ -62,7 +83,7 @@ fn convert(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     let mut arguments = arguments.into_iter().skip(1);
     let version = arguments.next().unwrap_or_default();
     let form = arguments.next().unwrap_or_default();
-    let form = Conversion::ALL.into_iter().find(|it| form == it.name());
+    let form = form.to_str().and_then(Conversion::from_name);
     let Some(form) = form.filter(|_| version == env!("CARGO_PKG_VERSION")) else {
         let why = concat!(
             "gpukill-convert is a part of gpukillctl ",
@@ -72,7 +93,14 @@ fn convert(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         return Err(io::Error::other(why));
     };
     match form {
-        Conversion::Parquet => records_to_parquet(),
+        Conversion::Parquet => rows_to_parquet(&record_columns(), |record: AuditRecord| {
+            serde_json::to_value(AuditDocument::from(&record))
+        }),
+        Conversion::Archive(kind, commands) => archived_rows::write(kind, commands),
+        Conversion::CheckRows => {
+            let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            print_stdout(&format!("{}\n", count_checked_rows(file)?))
+        }
         Conversion::FromYaml => {
             let text = io::read_to_string(io::stdin())?;
             let json = InProcessYaml.read(&text).map_err(into_io_error)?;
@@ -110,17 +138,21 @@ impl Yaml for InProcessYaml {
     }
 }
 
-fn records_to_parquet() -> io::Result<()> {
-    let mut columns = ParquetColumns::create(stdout_file()?)?;
+/// Writes the records on standard input as rows with these columns.
+fn rows_to_parquet<R: DeserializeOwned>(
+    columns: &[&'static str],
+    document: impl Fn(R) -> serde_json::Result<Value>,
+) -> io::Result<()> {
+    let mut rows = ParquetColumns::create(stdout_file()?, columns)?;
     let mut records = io::stdin().lock();
     while let Some(record) = next_record(&mut records)? {
-        columns.add(record.at, &AuditDocument::from(&record))?;
+        rows.add(&document(record)?)?;
     }
-    columns.finish()
+    rows.finish()
 }
 
 /// The next record: its length in four bytes, big-endian, then the record; `None` at the end.
-fn next_record(records: &mut impl Read) -> io::Result<Option<AuditRecord>> {
+fn next_record<R: DeserializeOwned>(records: &mut impl Read) -> io::Result<Option<R>> {
     let mut length = [0; 4];
     match records.read_exact(&mut length) {
         Ok(()) => {}
@@ -155,9 +187,10 @@ mod tests {
         for record in &all {
             assert_eq!(next_record(&mut rest).unwrap().as_ref(), Some(record));
         }
-        assert!(next_record(&mut rest).unwrap().is_none());
-        assert!(next_record(&mut &bytes[..bytes.len() - 1][4..]).is_err());
-        assert!(next_record(&mut [255; 8].as_slice()).is_err());
+        let next = |mut rest: &[u8]| next_record::<AuditRecord>(&mut rest);
+        assert!(next(rest).unwrap().is_none());
+        assert!(next(&bytes[..bytes.len() - 1][4..]).is_err());
+        assert!(next(&[255; 8]).is_err());
     }
 
     #[test]

@@ -4,7 +4,8 @@ use crate::convert::Conversion;
 use crate::exit::{Error, Exit, system_error_reason};
 use crate::rules_files::{ConversionError, Yaml};
 use serde_json::Value;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -14,7 +15,7 @@ pub(crate) const PROGRAM_NAME: &str = "gpukill-convert";
 /// Where packages install it.
 const INSTALL_DIR: &str = "/usr/libexec/gpukill";
 
-/// Starts the program. It reads its standard input and writes to `output`.
+/// Starts the program. It reads its standard input from a pipe and writes to `output`.
 ///
 /// # Errors
 /// It is not installed or cannot be started.
@@ -23,6 +24,26 @@ pub(crate) fn start_converter(
     output: impl Into<Stdio>,
     errors: Stdio,
 ) -> Result<Child, Error> {
+    start(form, [Stdio::piped(), output.into(), errors])
+}
+
+/// Counts the rows of a Parquet file, and checks that they are those that were written.
+///
+/// # Errors
+/// They are others, or the file cannot be read; the program has printed the reason.
+pub(crate) fn count_checked_rows(file: File) -> Result<u64, Error> {
+    let streams = [file.into(), Stdio::piped(), Stdio::inherit()];
+    let program = start(Conversion::CheckRows, streams)?;
+    let output = program.wait_with_output().map_err(Error::System)?;
+    let count = String::from_utf8_lossy(&output.stdout);
+    let count = count.trim_end().parse().ok();
+    count.filter(|_| output.status.success()).ok_or_else(|| {
+        let why = format!("{PROGRAM_NAME} ended with {}", output.status);
+        Error::Output(io::Error::other(why))
+    })
+}
+
+fn start(form: Conversion, [input, output, errors]: [Stdio; 3]) -> Result<Child, Error> {
     let path = find_program().ok_or_else(|| Error::NotDone {
         what: format!(
             "{PROGRAM_NAME} is not installed, which has the form {}",
@@ -33,7 +54,7 @@ pub(crate) fn start_converter(
     })?;
     let mut command = Command::new(&path);
     command.arg(env!("CARGO_PKG_VERSION")).arg(form.name());
-    command.stdin(Stdio::piped()).stdout(output).stderr(errors);
+    command.stdin(input).stdout(output).stderr(errors);
     command.spawn().map_err(|error| Error::NotDone {
         what: format!(
             "cannot start {}: {}",

@@ -261,9 +261,11 @@ const START_HINT: &str =
 fn connect_hint(socket: &Path, error: &ConnectError, runs: DaemonKind) -> Option<String> {
     match error {
         ConnectError::NoDaemon => Some(START_HINT.into()),
-        ConnectError::NotPermitted => {
-            Some(format!("see who may open it: ls -l {}", socket.display()))
-        }
+        // Each directory above it matters too: one of mode 0700 hides the socket.
+        ConnectError::NotPermitted => Some(format!(
+            "see who may open it, and each directory above it: namei -l {}",
+            socket.display()
+        )),
         ConnectError::Busy => Some("try again, or wait longer: --request-timeout 30".into()),
         ConnectError::Version(daemon) if *daemon < PROTOCOL_VERSION => {
             Some(versions::upgrade_daemon(runs).into())

@@ -9,6 +9,7 @@
 //! - `connect`: which socket, how long to wait, when to try again.
 //! - `command`: one file for each command.
 //! - `time_input`: parses typed times.
+//! - [`archive`]: the days, the kinds and the manifest of an archive.
 //! - [`rules_files`]: converts rules from and to JSON and YAML.
 //! - [`convert`]: the program gpukill-convert, for Parquet and YAML; `convert_program` starts
 //!   it.
@@ -18,6 +19,7 @@
 //! that everybody may read (`host_facts`).
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod args;
 mod command;
 mod connect;

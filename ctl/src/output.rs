@@ -1,62 +1,41 @@
-//! Every word on the screen. Data goes to stdout through [`print`] and [`screen`], everything
-//! else to stderr through [`message`].
+//! Every word on the screen. Data goes to stdout through [`print`] and [`list::screen`],
+//! everything else to stderr through [`message`].
 //!
 //! - [`style`]: width, characters and colours.
 //! - [`text`], [`table`], [`value`], [`age`]: the parts of tables.
 //! - [`owner_cells`], [`markers`], [`loss`]: texts about a process or a device.
-//! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables, [`columns`] their
-//!   requested columns.
-//! - [`holders`], [`explain`]: the processes that have GPUs open, and one process; [`finding`]
-//!   explains memory that no process accounts for.
-//! - [`kill`]: the plan and the outcome of a kill.
-//! - [`reset`]: the plan and the outcome of a reset.
-//! - [`guard`]: violations, and what rules would have done.
-//! - [`rules`]: the changes of an edit, and the mistakes in a file of rules.
-//! - [`rogue`]: suspicious processes and the recommended actions.
-//! - [`report`]: the facts for a bug report.
-//! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for people.
-//! - [`json`], [`csv`]: the same answers for programs.
-//! - [`export`]: records and copies in files; [`prune`]: what is deleted.
-//! - [`screen`]: the terminal during `list --watch`.
+//! - [`json`], [`csv`]: the formats for programs.
 //! - [`spinner`]: one line on stderr during a wait.
+//!
+//! Each other module has the answers of the command with its name.
 
-pub(crate) mod actions;
 mod age;
-pub(crate) mod columns;
+pub(crate) mod audit;
 pub(crate) mod csv;
 pub(crate) mod explain;
-pub(crate) mod export;
-mod finding;
 #[cfg(test)]
+#[path = "../tests/support/fixtures.rs"]
 pub(crate) mod fixtures;
-pub(crate) mod gpus;
 pub(crate) mod guard;
-pub(crate) mod history;
 pub(crate) mod holders;
 pub(crate) mod json;
-pub(crate) mod keyboard;
 pub(crate) mod kill;
+pub(crate) mod list;
 mod loss;
 mod markers;
 pub(crate) mod message;
 mod owner_cells;
-pub(crate) mod processes;
-pub(crate) mod prune;
-pub(crate) mod report;
+pub(crate) mod past_end;
 pub(crate) mod reset;
 pub(crate) mod rogue;
-pub(crate) mod rules;
-pub(crate) mod screen;
 pub(crate) mod spinner;
 pub(crate) mod status;
 pub(crate) mod style;
-pub(crate) mod summary;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
 pub(crate) mod value;
-pub(crate) mod view;
 
 use crate::exit::Error;
 use std::fs::File;

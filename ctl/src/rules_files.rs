@@ -5,6 +5,7 @@ mod strict;
 use gpukill_policy::guard::rules::import::ImportedRules;
 use gpukill_policy::{guard, rogue};
 use gpukill_proto::guard::edit::RuleMistake;
+use gpukill_proto::service::MAX_RULES_BYTES;
 use gpukill_proto::settings;
 use serde_json::Value;
 use std::fmt;
@@ -33,14 +34,6 @@ pub const ROGUE_CODEC: &RulesCodec<settings::SettingMistake> = &RulesCodec {
     from_json: rogue::import::from_json,
     to_json: rogue::import::to_json,
 };
-
-/// Maximum size of a file, in bytes.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
-
-const _: () = assert!(
-    MAX_FILE_BYTES == guard::rules::parse::MAX_FILE_BYTES
-        && MAX_FILE_BYTES == rogue::read::MAX_FILE_BYTES
-);
 
 /// The format of a file of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,8 +170,8 @@ pub fn import<M>(
         let why = why.lines().next().unwrap_or_default().to_owned();
         RulesFileError::Unreadable { format, why }
     };
-    if text.len() > MAX_FILE_BYTES {
-        return Err(unreadable(format!("more than {MAX_FILE_BYTES} bytes")));
+    if text.len() > MAX_RULES_BYTES {
+        return Err(unreadable(format!("more than {MAX_RULES_BYTES} bytes")));
     }
     let json: Value = match format {
         RulesFileFormat::Toml => return import_toml(language, text),
@@ -349,7 +342,7 @@ mod tests {
                 "{text}"
             );
         }
-        let large = " ".repeat(MAX_FILE_BYTES + 1);
+        let large = " ".repeat(MAX_RULES_BYTES + 1);
         assert!(import(GUARD_CODEC, &large, RulesFileFormat::Yaml, &InProcessYaml).is_err());
         // Nested aliases grow exponentially.
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();

@@ -8,9 +8,9 @@ mod non_defaults;
 pub(crate) use load::load;
 
 use crate::args::{Cli, Command, StatusFormat};
-use crate::output::columns::{NamedColumn, parse_columns};
-use crate::output::gpus::columns::GpuColumn;
-use crate::output::processes::columns::ProcessColumn;
+use crate::output::list::columns::{NamedColumn, parse_columns};
+use crate::output::list::gpus::columns::GpuColumn;
+use crate::output::list::processes::columns::ProcessColumn;
 use clap::ValueEnum;
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, value};
 use std::ops::RangeInclusive;

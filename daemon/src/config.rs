@@ -476,7 +476,7 @@ mod tests {
             "2: daemon.poll_interval: \"2\" is not a duration from \"100ms\" to \"1h\", like \"2s\" \
              or \"7d\"\n\
              3: daemon.socket: \"relative\" is not an absolute path\n\
-             4: unknown key acess\n\
+             4: unknown key acess; did you mean [access]?\n\
              6: backends.enabled: \"nvidea\" is not valid: write nvidia, amd, intel, drm or apple\n\
              7: backends.nvidia_library: \"../evil.so\" is neither a bare file name nor an absolute \
              path\n\

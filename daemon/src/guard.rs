@@ -8,7 +8,7 @@ mod daily_counts;
 mod enforcement;
 mod notify;
 pub(crate) mod replay;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod sample;
 mod saved_state;
 mod status;
@@ -23,7 +23,7 @@ use chrono::Local;
 #[cfg(test)]
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
-use enforcement::{GuardEnforcer, SnoozeCommand, SnoozePermits};
+use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand, SnoozePermits};
 use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
 use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
@@ -32,13 +32,13 @@ use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_policy::guard::schedule::LocalTime;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
+    EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision,
 };
 use gpukill_proto::model::{FaultCode, Snapshot};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use rules::GuardRuleStore;
-pub(crate) use rules::{GuardRulesInForce, check_rules, parse_rules};
+pub(crate) use rules::GuardRulesInForce;
 pub(crate) use status::GuardStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ pub(crate) trait ProcessLiveness: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Guard {
     commands: SyncSender<GuardCommand>,
-    store: Arc<GuardRuleStore>,
+    pub(crate) store: Arc<GuardRuleStore>,
     in_force: watch::Receiver<GuardRulesInForce>,
     status: watch::Receiver<Arc<GuardStatus>>,
     dropped: Arc<AtomicU64>,
@@ -172,7 +172,10 @@ impl Guard {
     pub(crate) fn set_kill_service(&self, enforcer: KillService) {
         let armed = GuardEnforcer {
             enforcer,
-            commands: self.commands.clone(),
+            observer: GuardObserver {
+                commands: self.commands.clone(),
+                in_force: self.in_force.clone(),
+            },
         };
         // A thread that has ended ends no job.
         let _ = self
@@ -266,19 +269,6 @@ impl Guard {
         }
         self.wake();
         Ok(report)
-    }
-
-    /// A part of the text of the rules as written now. Waits for the disk.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub(crate) fn text(&self, offset: u64) -> Result<RulesText, Refusal> {
-        self.store.text(offset)
-    }
-
-    /// A part of the text of the rules in force.
-    pub(crate) fn text_in_force(&self, offset: u64) -> RulesText {
-        self.store.text_in_force(offset)
     }
 
     /// Whether the file has changed since it was last read; `None` if the disk does not answer in

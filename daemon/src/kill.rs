@@ -22,8 +22,10 @@ use crate::store::Store;
 pub(crate) use concurrency::raise_fd_limit;
 use concurrency::{ConcurrencySlot, ConcurrencySlots};
 pub(crate) use enforcement::EnforcementObserver;
-use gpukill_policy::access::{Caller, rights};
-use gpukill_policy::kill::protection::protection_of;
+pub(crate) use executor::kill_result;
+use gpukill_policy::access::{Caller, Roles, rights};
+use gpukill_policy::kill::protection::{DaemonFamily, Protection, protection_of};
+use gpukill_policy::kill::{KillContext, ProcessTable};
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
@@ -70,6 +72,23 @@ impl KillEnvironment {
         Ok(())
     }
 
+    /// Reads the facts for a plan.
+    ///
+    /// # Errors
+    /// If the processes cannot be read.
+    pub(crate) fn plan_facts(&self) -> Result<PlanFacts, Refusal> {
+        let processes = self.process_tables.read_all(&self.authority.users);
+        Ok(PlanFacts {
+            processes: processes.map_err(|error| {
+                tracing::error!(%error, "cannot read the process table");
+                Refusal::Unavailable(format!("cannot read the process table: {error}"))
+            })?,
+            roles: self.authority.roles(),
+            operators: self.authority.operator_group_name(),
+            protection: self.authority.protection(),
+        })
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -79,6 +98,33 @@ impl KillEnvironment {
         let rights = rights(caller, &self.authority.roles());
         let is_more = |right: &Right| matches!(right, Right::EndAny | Right::EditRules);
         rights.iter().any(is_more)
+    }
+}
+
+/// The facts for a plan, beside those of the newest poll.
+pub(crate) struct PlanFacts {
+    processes: ProcessTable,
+    roles: Roles,
+    operators: String,
+    protection: Protection,
+}
+
+impl PlanFacts {
+    /// All that a plan of this caller is made from.
+    pub(crate) fn context<'a>(
+        &'a self,
+        caller: &'a Caller,
+        published: &'a PublishedPoll,
+    ) -> KillContext<'a> {
+        KillContext {
+            caller,
+            roles: &self.roles,
+            operators: &self.operators,
+            snapshot: &published.snapshot,
+            holders: &published.holders,
+            processes: &self.processes,
+            protection: &self.protection,
+        }
     }
 }
 
@@ -168,7 +214,8 @@ impl KillService {
             deadline,
         );
         let process = table.get(&pid)?;
-        let protected = protection_of(process, &table, &protection)?;
+        let family = DaemonFamily::new(protection.daemon, &table);
+        let protected = protection_of(process, &family, &protection)?;
         let lacks = process.program.failure().is_some() || process.container.failure().is_some();
         let is_late = lacks && Instant::now() >= deadline;
         if is_late && protected.override_hint().is_some() {
@@ -227,18 +274,22 @@ impl KillService {
     /// Starts the execution of a plan.
     ///
     /// # Errors
-    /// [`Refusal::Expired`], and [`Refusal::Busy`] when too many kills are under way.
+    /// [`Refusal::Expired`], and [`Refusal::Busy`] when too many kills, or too many large ones, are
+    /// under way.
     pub(crate) fn execute(&self, caller: &Caller, id: PlanId) -> Result<OperationId, Refusal> {
         self.environment.check_enabled()?;
         let owner = KillOwner::from_caller(caller);
+        let group = caller.limit_group;
         // The slot comes first: a plan that cannot run now stays cached.
         let is_privileged = self.environment.is_privileged(caller);
-        let slot = self.operations.take_slot(caller.limit_group, is_privileged);
+        let targets = self.get_plan(caller, id)?.targets.len();
+        let slot = self.operations.take_slot(group, is_privileged, targets);
         let slot = slot.ok_or(Refusal::Busy)?;
         let plan = self.plans.take(owner, id, Instant::now());
         let plan = plan.ok_or(Refusal::Expired)?;
         let (environment, caller) = (self.environment.clone(), caller.clone());
         let carried_out = Arc::clone(&plan);
+        let owner = (owner, group);
         let started = self.operations.start(slot, owner, &plan, move |report| {
             execute_plan(&carried_out, &caller, &environment, report);
         });
@@ -296,6 +347,7 @@ fn execute_plan(
         must_be_recorded: false,
         late_member_users: None,
         required_uid: None,
+        withdrawal_reason: &|| None,
     };
     executor::execute(plan, &authorization, environment, &published, report);
 }

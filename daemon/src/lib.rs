@@ -1,6 +1,6 @@
 //! gpukilld: knows who uses the GPUs of this host.
 //!
-//! In reading order, lowest first. ARCHITECTURE.md says which module may use which:
+//! In reading order. `LAYERS` in the suite's `tidy` says which module may use which:
 //! - [`args`], [`config`], [`clock`]: start and settings
 //! - `log_events`, `logging`, `systemd`: reports to the admin
 //! - `fault`: faults as the parts of the daemon report them

@@ -29,6 +29,7 @@ use assemble::{PollState, ProcessesByPid};
 use device_holders::HolderContext;
 use device_index::DeviceIndices;
 use fault_tracker::{AlertTracker, FaultTracker};
+pub(crate) use faults::device_faults;
 use gpukill_policy::alert::Thresholds;
 use gpukill_policy::memory::SharedMemory;
 use gpukill_proto::collect::IntoMap as _;

@@ -94,12 +94,13 @@ impl From<String> for HelperError {
     }
 }
 
-/// Carries out the request. Returns a note about state that was not restored. When it returns, the
+/// Carries out the request. Returns a note about state that was not restored, or about a result
+/// that is not known. When it returns, the
 /// next reset may start.
 fn serve(args: &ResetHelperArgs) -> Result<Option<String>, HelperError> {
     peer::check(std::io::stdin(), args.allow_uid)?;
     let request = request::receive(std::io::stdin())?;
-    let nodes = device::device_numbers(&request.gpu, args)?;
+    let mut nodes = device::device_numbers(&request.gpu, args)?;
     match &request.gpu {
         RequestedGpu::Nvidia(_) => nvidia::check(args)?,
         RequestedGpu::Amd(address) => amd::check(address, args)?,
@@ -113,9 +114,14 @@ fn serve(args: &ResetHelperArgs) -> Result<Option<String>, HelperError> {
             Ok(nvidia::reset(&address, args, &alone, check)?)
         }
         (ResetVerb::Reset, RequestedGpu::Amd(address)) => {
-            open_files::check_unused(&nodes, args)?;
-            amd::reset(&address, args, &alone)?;
-            Ok(None)
+            let mut hive = device::hive_device_numbers(&address, args)?;
+            let is_in_hive = !hive.is_empty();
+            nodes.append(&mut hive);
+            open_files::check_unused(&nodes, args).map_err(|why| match is_in_hive {
+                true => format!("it is reset with all GPUs of its XGMI hive: {why}"),
+                false => why,
+            })?;
+            Ok(amd::reset(&address, args, &alone)?)
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct RuleStore<K: RulesKind> {
 impl<K: RulesKind> RuleStore<K> {
     /// Reads the file at `path`. If it has mistakes, `before` stays in force: the rules of the
     /// previous run.
-    pub(crate) fn with_previous(path: PathBuf, before: Option<String>, store: Store) -> Self {
+    pub(crate) fn start(path: PathBuf, before: Option<String>, store: Store) -> Self {
         let before = before.and_then(|text| parse::<K>(Some(text)).ok());
         let built_in = || RulesInForce::new(K::built_in(), "", None);
         let (in_force, _) = watch::channel(before.unwrap_or_else(built_in));
@@ -320,9 +320,14 @@ pub(crate) fn new_lints(before: &[Lint], after: Vec<Lint>) -> Vec<String> {
     new.map(|lint| lint.to_string()).collect()
 }
 
+/// The mistakes of a text, as the daemon would find them when it reads the file.
+pub(crate) fn check_rules<K: RulesKind>(text: &str) -> Result<(), Vec<RulesMistake>> {
+    K::parse(text).map(drop).map_err(RulesMistake::truncate)
+}
+
 /// All mistakes, one on each line.
-fn mistakes_refusal(mistakes: &[RulesMistake]) -> Refusal {
-    let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+pub(crate) fn mistakes_refusal<M: ToString>(mistakes: &[M]) -> Refusal {
+    let lines: Vec<String> = mistakes.iter().map(M::to_string).collect();
     Refusal::Invalid(lines.join("\n"))
 }
 

@@ -11,7 +11,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::evaluator::{EvaluatorRequest, child};
 use crate::guard::replay::replay;
-use crate::guard::{Guard, ProcessLiveness, check_rules, parse_rules};
+use crate::guard::rules::{GuardRulesKind, parse_rules};
+use crate::guard::{Guard, ProcessLiveness};
 use crate::host::evidence::EvidenceReader;
 use crate::host::hashes::ExecutableHashes;
 use crate::host::namespace::is_in_host_pid_namespace;
@@ -25,8 +26,9 @@ use crate::poll::PastUseQuery;
 use crate::poll::poller::PollerEvent;
 use crate::procfs::alive::LiveProcesses;
 use crate::reset::ResetService;
-use crate::rogue::rules::{RogueRuleStore, check_rules as check_rogue_rules};
+use crate::rogue::rules::{RogueRuleStore, RogueRulesKind};
 use crate::rogue::{ProcEvidence, Rogue};
+use crate::rules_file::check_rules;
 use crate::server::listener::{SocketListener, listen, lock_file};
 use crate::server::{FairQueue, ReplayThreads, ServerContext, serve};
 use crate::store::{RecordedEvent as Recorded, Store, StoredHistory};
@@ -340,7 +342,7 @@ fn start_rogue_watch(
         hashes: ExecutableHashes::new(procfs.clone()),
         sockets: Arc::clone(&connections),
     };
-    let rules = RogueRuleStore::start(config.rogue.rules.clone(), store.clone());
+    let rules = RogueRuleStore::start(config.rogue.rules.clone(), None, store.clone());
     let rogue = Rogue::start(rules, Box::new(evidence), store.clone(), boot)?;
     Ok((rogue, connections))
 }
@@ -386,8 +388,8 @@ fn evaluate() -> std::io::Result<()> {
         },
         |request, past| match request {
             EvaluatorRequest::Check { is_guard, text } => child::encode_answer(&match is_guard {
-                true => check_rules(&text),
-                false => check_rogue_rules(&text),
+                true => check_rules::<GuardRulesKind>(&text),
+                false => check_rules::<RogueRulesKind>(&text),
             }),
             EvaluatorRequest::Replay {
                 directory: _,

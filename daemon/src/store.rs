@@ -15,6 +15,7 @@ mod event_row;
 mod fault_log;
 mod findings;
 mod history;
+mod kill_allowance;
 mod killed_runs;
 mod open_action;
 mod quarantine;
@@ -36,11 +37,12 @@ mod verdicts;
 mod writer;
 
 pub(crate) use backup::backup_action as asked_for_a_copy;
-pub(crate) use bench_api::BenchRecorder;
+pub(crate) use bench_api::{BenchRecorder, BenchStore};
 pub(crate) use copy::StoreCopy;
 pub(crate) use fault_log::FaultChange;
 pub(crate) use history::{PastUseReceiver, StoredHistory};
-pub(crate) use query::{ActionFilter, DeviceProcess, PastUse, SelectedDevices};
+pub(crate) use kill_allowance::KillShare;
+pub(crate) use query::{ActionFilter, DeviceProcess, PastRights, PastUse, SelectedDevices};
 pub(crate) use restore::PreparedRestore;
 pub(crate) use retention::Retention;
 pub(crate) use sample::{
@@ -153,6 +155,14 @@ impl RuleSetKind {
         }
     }
 
+    /// The name in words.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "the guard's rules",
+            Self::Rogues => "the rogue rules",
+        }
+    }
+
     /// The prefix of an edit of this rule set in the record.
     pub(crate) const fn record_prefix(self) -> &'static str {
         match self {
@@ -181,6 +191,7 @@ struct StoreStatus {
     faults: Vec<FaultCause>,
     samples: Bytes,
     audit: Bytes,
+    recorded_since: Option<Timestamp>,
     written_at: Option<Timestamp>,
     samples_written: u64,
     samples_dropped: u64,
@@ -322,6 +333,20 @@ impl Store {
         self.record_intent_at(SystemTime::now().into(), action, subject)
     }
 
+    /// Like [`Store::record_intent_about`], for a kill. Beyond the hourly allowance of its person
+    /// the record has a short form of the plan and of the outcome; the log has both in full.
+    ///
+    /// # Errors
+    /// As [`Store::record_intent`].
+    pub(crate) fn record_kill_intent(
+        &self,
+        action: Action,
+        subject: EventSubject,
+        share: KillShare,
+    ) -> Result<OpenAction, String> {
+        self.record_limited_intent(SystemTime::now().into(), action, subject, Some(share))
+    }
+
     /// Like [`Store::record_intent_about`], for an action that was requested at `at`.
     fn record_intent_at(
         &self,
@@ -329,7 +354,23 @@ impl Store {
         action: Action,
         subject: EventSubject,
     ) -> Result<OpenAction, String> {
-        let recorded = self.send_intent(action.clone(), at, INTENT_TIMEOUT);
+        self.record_limited_intent(at, action, subject, None)
+    }
+
+    fn record_limited_intent(
+        &self,
+        at: Timestamp,
+        action: Action,
+        subject: EventSubject,
+        share: Option<KillShare>,
+    ) -> Result<OpenAction, String> {
+        let mut limited = action.clone();
+        if let Some(share) = &share {
+            let mut inbox = queue::lock(&self.queue);
+            let allowance = &mut inbox.kill_allowance;
+            allowance.limit_action(&mut limited, share, Instant::now());
+        }
+        let recorded = self.send_intent(limited, at, INTENT_TIMEOUT);
         let Action {
             kind,
             uid: caller_uid,
@@ -365,7 +406,7 @@ impl Store {
                 );
             }
         }
-        recorded.map(|id| OpenAction::new(id, kind, subject, self.clone()))
+        recorded.map(|id| OpenAction::new(id, kind, subject, share, self.clone()))
     }
 
     fn send_intent(
@@ -394,12 +435,25 @@ impl Store {
     }
 
     /// See [`OpenAction::settle`]. The first end of an action counts.
-    fn settle(&self, id: ActionId, result: &'static str, outcome: String) {
+    fn settle(
+        &self,
+        id: ActionId,
+        result: &'static str,
+        outcome: String,
+        share: Option<&KillShare>,
+    ) {
+        let ended = killed_runs::ended_processes(&outcome);
+        let mut outcome = truncate::json(outcome, truncate::MAX_JSON_BYTES);
+        if let Some(share) = share {
+            let mut inbox = queue::lock(&self.queue);
+            let allowance = &mut inbox.kill_allowance;
+            outcome = allowance.limit_outcome(outcome, share, Instant::now());
+        }
         let end = ActionEnd {
             at: SystemTime::now().into(),
             result,
-            ended: killed_runs::ended_processes(&outcome),
-            outcome: Some(truncate::json(outcome, truncate::MAX_JSON_BYTES)),
+            ended,
+            outcome: Some(outcome),
             why: None,
         };
         self.queue_end(id, end);
@@ -464,13 +518,17 @@ impl Store {
         }
     }
 
-    /// Returns one page of samples.
+    /// Returns one page of samples. `may_read` as in [`Self::summary`].
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) async fn sample_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+    pub(crate) async fn sample_page(
+        &self,
+        query: AuditQuery,
+        may_read: impl Fn(Option<u32>, Option<u32>) -> bool + Send + 'static,
+    ) -> Result<AuditPage, Refusal> {
         self.run_query(ReaderCommand::Samples, move |file| {
-            query::sample_page(file, &query)
+            query::sample_page(file, &query, &may_read)
         })
         .await
     }
@@ -515,6 +573,7 @@ impl Store {
             directory: self.directory.display().to_string(),
             samples: status.samples,
             audit: status.audit,
+            recorded_since: status.recorded_since,
             written_at: status.written_at,
             written: status.samples_written,
             dropped: status.samples_dropped,

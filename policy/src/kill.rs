@@ -60,6 +60,9 @@ pub struct ProcessInfo {
     pub is_namespace_init: bool,
     /// The displayed name of its owner.
     pub owner: Reading<String>,
+    /// The host's name of the owner of its user namespace, or of its user in the daemon's
+    /// own. Never a label.
+    pub person_name: Reading<String>,
     /// Its arguments, joined by spaces, with control characters made visible.
     pub command: Reading<String>,
     /// Its container.

@@ -8,6 +8,7 @@ use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{MAX_CONDITION_BYTES, MAX_GPU_LIST_BYTES};
 use regex_lite::{Regex, RegexBuilder};
 use std::collections::BTreeSet;
 
@@ -212,7 +213,7 @@ pub fn select_devices(
     among: &[DeviceName<'_>],
 ) -> Result<BTreeSet<usize>, DeviceSelectorError> {
     let known = || among.iter().map(|device| device.index).collect();
-    if typed.len() > MAX_SELECTOR_BYTES {
+    if typed.len() > MAX_GPU_LIST_BYTES {
         return Err(DeviceSelectorError::Unknown {
             typed: typed.chars().take(40).chain(['…']).collect(),
             known: known(),
@@ -334,18 +335,14 @@ fn has_uuid_prefix(id: &str, part: &str) -> bool {
 /// anyone may send a pattern.
 const MAX_COMPILED_PATTERN_BYTES: usize = 128 << 10;
 
-/// Maximum size of a pattern and of a list of devices, in bytes.
-pub(crate) const MAX_PATTERN_BYTES: usize = 512;
-const MAX_SELECTOR_BYTES: usize = 2_048;
-
 /// Compiles an unanchored pattern for process names and command lines.
 ///
 /// # Errors
 /// The mistake in the pattern, on one line.
 pub fn compile_pattern(typed: &str) -> Result<Regex, String> {
-    if typed.len() > MAX_PATTERN_BYTES {
+    if typed.len() > MAX_CONDITION_BYTES {
         return Err(format!(
-            "the regular expression has {} bytes: at most {MAX_PATTERN_BYTES} are allowed",
+            "the regular expression has {} bytes: at most {MAX_CONDITION_BYTES} are allowed",
             typed.len()
         ));
     }
@@ -645,7 +642,7 @@ mod tests {
         assert_eq!(
             compile_pattern(&long).unwrap_err(),
             format!(
-                "the regular expression has 4000 bytes: at most {MAX_PATTERN_BYTES} are allowed"
+                "the regular expression has 4000 bytes: at most {MAX_CONDITION_BYTES} are allowed"
             )
         );
         // Short, and a megabyte when compiled.

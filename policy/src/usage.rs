@@ -6,15 +6,19 @@
 //! double counting, in any order of steps.
 
 mod cpu;
+pub mod findings;
 mod gauge;
+pub mod job_runs;
 pub mod label;
 mod share;
+pub mod stretch;
 #[cfg(test)]
 mod tests;
 
 pub use cpu::{CPU_STEPS, CpuUse};
 pub use gauge::Gauge;
 
+use gpukill_proto::audit::UsageState;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, InstanceId, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Percent, Timestamp};
@@ -312,6 +316,21 @@ impl RunUsage {
         self.utilization.merge(&later.utilization);
         self.connections.merge(&later.connections);
         self.cpu.merge(later.cpu);
+    }
+
+    /// The time in which the process itself was busy, and in which it was idle, of the time in which
+    /// it held the device. The rest is unknown. The shares are exact where they are all of that
+    /// time; beside other processes of its owner its mean utilization decides.
+    #[must_use]
+    pub fn process_times(&self) -> (u64, u64) {
+        if self.owner_share_ms() >= self.held_ms {
+            return (self.busy_ms, self.idle_ms);
+        }
+        match self.state() {
+            UsageState::Busy => (self.held_ms, 0),
+            UsageState::Idle => (0, self.held_ms),
+            UsageState::Unknown => (self.busy_ms, 0),
+        }
     }
 
     /// Its share of its owner's time on the device.

@@ -1,11 +1,25 @@
 //! Queries of the history, and their results; backup and pruning of the whole store.
 
 mod actions;
+mod runs;
+mod series;
 mod summary;
+mod timeline;
 
-pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
+pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST};
+pub use runs::{
+    MAX_RUN_PIDS, RunCursor, RunEnd, RunExtent, RunGpu, RunPage, RunQuery, RunRecord, RunUnit,
+};
+pub use series::{
+    AuditSeries, MAX_SERIES_BUCKETS, MAX_SERIES_CELLS, SeriesBucket, SeriesBy, SeriesLine,
+    SeriesQuery, SeriesValue,
+};
 pub use summary::{
     AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes, UsageTotals, WeekTime,
+};
+pub use timeline::{
+    MAX_COURSE_VALUES, TimelineCursor, TimelineEnd, TimelineEntry, TimelineEvent, TimelinePage,
+    TimelineProcess, TimelineQuery, TimelineSource, UsageState, UsageStretch,
 };
 
 use crate::model::{DeviceId, InstanceId, Owner};
@@ -23,8 +37,12 @@ pub struct AuditFilter {
     /// Processes of this user, by name or number: those that the user runs and those that the
     /// user owns.
     pub user: Option<String>,
-    /// Processes with a name that matches this unanchored regular expression.
+    /// Processes with a name, or a label as in [`AuditSummary::processes`], that matches this
+    /// unanchored regular expression.
     pub process: Option<String>,
+    /// Processes with a command line that the caller may see and that matches this unanchored
+    /// regular expression.
+    pub command: Option<String>,
     /// The devices that this selector selects.
     pub gpu: Option<String>,
     /// Processes in the container with this name, or with an id that starts with this text.
@@ -51,6 +69,10 @@ pub struct AuditPage {
     pub records: Vec<AuditRecord>,
     /// The start of the next page; `None` on the last page.
     pub next: Option<u64>,
+    /// The first rows that cover the period: a sample, a minute and an hour, as far as these are
+    /// read. If they are others than on the page before, old rows were deleted meanwhile, and both
+    /// pages together may lack records.
+    pub first_rows: Vec<u64>,
 }
 
 /// One sample of a device, or of a process on a device. Beyond the retention of samples,

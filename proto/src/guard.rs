@@ -170,9 +170,9 @@ pub struct Evidence {
     /// Since when the rule has been violated.
     pub since: Timestamp,
     /// The processes involved, at most [`MAX_EVIDENCE_PROCESSES`], those that hold most memory
-    /// first.
+    /// first; a process once for each of its devices.
     pub runs: Vec<EvidenceProcess>,
-    /// The number of processes involved.
+    /// The number of all these entries.
     pub count: u32,
     /// The number of these processes with an unknown fact that could add to the value.
     pub unknown: u32,
@@ -295,7 +295,8 @@ pub struct EnforcementOutcome {
     pub job: OwnedJob,
     /// The number of its processes that ended.
     pub ended: u32,
-    /// The number of its selected processes that survived.
+    /// The number of its selected processes that survived; at least 1 if processes of it may be
+    /// left that were not seen.
     pub left: u32,
     /// Further facts: why nothing was ended, what was not reclaimed.
     pub why: Option<String>,

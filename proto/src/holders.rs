@@ -339,6 +339,8 @@ pub struct HoldersReport {
     pub roles: Vec<Role>,
     /// The causes of unattributed memory, the most likely first.
     pub findings: Vec<HolderFinding>,
+    /// The processes of these findings that the caller may end.
+    pub may_end: Vec<u32>,
 }
 
 /// The part of the answer to `gpukillctl holders` that fits one frame.

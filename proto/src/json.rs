@@ -20,8 +20,11 @@ mod replay;
 pub mod report;
 mod reset;
 mod rogue;
+mod runs;
+mod series;
 mod status;
 mod summary;
+mod timeline;
 
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;
@@ -54,11 +57,14 @@ pub use rogue::{
     IndicatorDocument, RecommendationDocument, RogueAssessmentDocument, RogueDocument,
     RogueFindingDocument, ScanDocument, VerdictDocument, VerdictSummaryDocument,
 };
+pub use runs::RunDocument;
+pub use series::{SeriesBucketDocument, SeriesDocument, SeriesLineDocument, SeriesRowDocument};
 pub use status::{AlertDocument, BackendDocument, SettingDocument, StatusDocument};
 pub use summary::{
     DayDocument, DeviceTimeDocument, GapDocument, HourDocument, OwnerTimeDocument,
     ProcessTimeDocument, SummaryDocument, WeekDocument, WeeklyDocument,
 };
+pub use timeline::TimelineDocument;
 
 use crate::guard::{GuardSummary, ViolationMark};
 use crate::model::{Fault, FaultCode, ProcessKey, Snapshot};

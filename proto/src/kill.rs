@@ -2,6 +2,7 @@
 
 use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::reading::Reading;
+use crate::service::{MAX_CONDITION_BYTES, MAX_GPU_LIST_BYTES};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -50,13 +51,10 @@ impl KillSelector {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-}
 
-impl fmt::Display for KillSelector {
-    /// Formats the selector as options of `gpukillctl kill`, for the record.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts: Vec<String> = self.pids.iter().map(u32::to_string).collect();
-        let named = [
+    /// The conditions that are texts, with their options.
+    fn texts(&self) -> [(&'static str, &Option<String>); 7] {
+        [
             ("filter", &self.filter),
             ("command", &self.command),
             ("gpu", &self.gpu),
@@ -64,8 +62,65 @@ impl fmt::Display for KillSelector {
             ("container", &self.container),
             ("image", &self.image),
             ("job", &self.job),
-        ];
-        for (name, value) in named {
+        ]
+    }
+
+    /// Checks the bounds of the conditions. An empty text is an error: it would be no condition,
+    /// which the caller cannot have meant.
+    fn validate(&self) -> Result<(), String> {
+        if self.is_empty() {
+            return Err("no process is selected".into());
+        }
+        let pids = self.pids.len();
+        if pids > MAX_PIDS {
+            return Err(format!(
+                "{pids} processes are too many at once: at most {MAX_PIDS}"
+            ));
+        }
+        for (option, text) in self.texts() {
+            let Some(text) = text else { continue };
+            if text.is_empty() {
+                return Err(format!("--{option} is empty"));
+            }
+            let most = match option {
+                "gpu" => MAX_GPU_LIST_BYTES,
+                _ => MAX_CONDITION_BYTES,
+            };
+            check_length(option, text, most)?;
+        }
+        if self.min_memory == Some(Bytes(0)) {
+            return Err("--min-memory 0 excludes nothing".into());
+        }
+        Ok(())
+    }
+}
+
+/// Checks the length of a text that an option takes.
+pub(crate) fn check_length(option: &str, text: &str, most: usize) -> Result<(), String> {
+    match text.len() {
+        bytes if bytes > most => Err(format!(
+            "--{option} has {bytes} bytes: at most {most} are allowed"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the timeout of each signal.
+pub(crate) fn check_signal_timeout(timeout_ms: u64) -> Result<(), String> {
+    if (1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
+        return Ok(());
+    }
+    let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
+    Err(format!(
+        "the signal timeout of {timeout_ms} ms is out of range: 1 ms to {most} s"
+    ))
+}
+
+impl fmt::Display for KillSelector {
+    /// Formats the selector as options of `gpukillctl kill`, for the record.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        for (name, value) in self.texts() {
             if let Some(value) = value {
                 parts.push(format!("--{name} {value:?}"));
             }
@@ -150,6 +205,30 @@ pub struct KillRequest {
     pub override_protected: bool,
     /// Only plan: nothing is recorded, and the plan cannot be executed.
     pub dry_run: bool,
+}
+
+impl KillRequest {
+    /// Checks the request independently of the state of the host. The client does so before it
+    /// asks, and the daemon before it plans.
+    ///
+    /// # Errors
+    /// The first contradiction or exceeded bound.
+    pub fn validate(&self) -> Result<(), String> {
+        let selector = &self.selector;
+        selector.validate()?;
+        check_signal_timeout(self.signal_timeout_ms)?;
+        let names_pids_only = selector.is_pids_only();
+        let what = if self.signal == Some(KillSignal::Kill) && !self.force {
+            "--signal KILL needs --force: the process cannot clean up"
+        } else if self.any_process && !(names_pids_only && selector.pids.len() == 1) {
+            "--any-process takes one PID, and no other condition"
+        } else if self.override_protected && !names_pids_only {
+            "--override-protected takes PIDs, and no other condition"
+        } else {
+            return Ok(());
+        };
+        Err(what.into())
+    }
 }
 
 /// The longest timeout for one signal.
@@ -499,4 +578,103 @@ pub struct FuseServer {
     pub pid: u32,
     /// The name of its owner.
     pub owner: Reading<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_of_a_request_is_checked() {
+        let select = |selector| KillRequest {
+            selector,
+            signal_timeout_ms: 5_000,
+            ..KillRequest::default()
+        };
+        let pids = |most| KillSelector {
+            pids: (1..=most).collect(),
+            ..KillSelector::default()
+        };
+        let with_user = |user: &str, selector| KillSelector {
+            user: Some(user.to_owned()),
+            ..selector
+        };
+        let one = || select(pids(1));
+        let timeout = |signal_timeout_ms| KillRequest {
+            signal_timeout_ms,
+            ..one()
+        };
+        let text = |bytes| with_user(&"x".repeat(bytes), pids(0));
+        let gpu = |bytes| KillSelector {
+            gpu: Some("0".repeat(bytes)),
+            ..KillSelector::default()
+        };
+        let kill = |force| KillRequest {
+            signal: Some(KillSignal::Kill),
+            force,
+            ..one()
+        };
+        let any_process = |selector| KillRequest {
+            any_process: true,
+            ..select(selector)
+        };
+        let override_protected = |selector| KillRequest {
+            override_protected: true,
+            ..select(selector)
+        };
+        for within in [
+            select(pids(1_024)),
+            timeout(1),
+            timeout(600_000),
+            select(text(512)),
+            select(gpu(2_048)),
+            kill(true),
+            any_process(pids(1)),
+            override_protected(pids(2)),
+        ] {
+            assert_eq!(within.validate(), Ok(()), "{within:?}");
+        }
+        let one_pid = "--any-process takes one PID, and no other condition";
+        let no_memory = KillSelector {
+            min_memory: Some(Bytes(0)),
+            ..pids(1)
+        };
+        for (beyond, why) in [
+            (select(pids(0)), "no process is selected"),
+            (
+                select(pids(1_025)),
+                "1025 processes are too many at once: at most 1024",
+            ),
+            (
+                timeout(0),
+                "the signal timeout of 0 ms is out of range: 1 ms to 600 s",
+            ),
+            (
+                timeout(600_001),
+                "the signal timeout of 600001 ms is out of range: 1 ms to 600 s",
+            ),
+            (select(text(0)), "--user is empty"),
+            (
+                select(text(513)),
+                "--user has 513 bytes: at most 512 are allowed",
+            ),
+            (
+                select(gpu(2_049)),
+                "--gpu has 2049 bytes: at most 2048 are allowed",
+            ),
+            (select(no_memory), "--min-memory 0 excludes nothing"),
+            (
+                kill(false),
+                "--signal KILL needs --force: the process cannot clean up",
+            ),
+            (any_process(pids(2)), one_pid),
+            (any_process(with_user("bob", pids(1))), one_pid),
+            (
+                override_protected(with_user("bob", pids(1))),
+                "--override-protected takes PIDs, and no other condition",
+            ),
+        ] {
+            assert_eq!(beyond.validate(), Err(why.to_owned()));
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Resetting devices: the request, the blockers, and the report.
 
-use crate::kill::{KillReport, Stage};
+use crate::kill::{KillReport, Stage, check_length, check_signal_timeout};
 use crate::model::{DeviceId, ProcessKey, Vendor};
 use crate::reading::Reading;
+use crate::service::MAX_GPU_LIST_BYTES;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,6 +20,19 @@ pub struct ResetRequest {
     pub signal_timeout_ms: u64,
     /// Only plan.
     pub dry_run: bool,
+}
+
+impl ResetRequest {
+    /// Checks the request independently of the state of the host.
+    ///
+    /// # Errors
+    /// The first exceeded bound.
+    pub fn validate(&self) -> Result<(), String> {
+        if let Some(gpu) = &self.gpu {
+            check_length("gpu", gpu, MAX_GPU_LIST_BYTES)?;
+        }
+        check_signal_timeout(self.signal_timeout_ms)
+    }
 }
 
 impl fmt::Display for ResetRequest {
@@ -147,7 +161,7 @@ pub struct ResetOutcome {
     pub ended: Option<KillReport>,
     /// The result.
     pub result: ResetResult,
-    /// The state that was not restored.
+    /// The state that was not restored, or that the result is not known.
     pub note: Option<String>,
 }
 
@@ -176,6 +190,44 @@ impl ResetResult {
             Self::Unsupported(_) => "unsupported",
             Self::Failed(_) => "failed",
             Self::Unreachable(_) => "unreachable",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_of_a_request_is_checked() {
+        let request = |gpu: Option<usize>, signal_timeout_ms| ResetRequest {
+            gpu: gpu.map(|bytes| "0".repeat(bytes)),
+            force: false,
+            signal_timeout_ms,
+            dry_run: false,
+        };
+        for within in [
+            request(None, 1),
+            request(Some(2_048), 5_000),
+            request(Some(1), 600_000),
+        ] {
+            assert_eq!(within.validate(), Ok(()), "{within:?}");
+        }
+        for (beyond, why) in [
+            (
+                request(Some(2_049), 5_000),
+                "--gpu has 2049 bytes: at most 2048 are allowed",
+            ),
+            (
+                request(None, 0),
+                "the signal timeout of 0 ms is out of range: 1 ms to 600 s",
+            ),
+            (
+                request(None, 600_001),
+                "the signal timeout of 600001 ms is out of range: 1 ms to 600 s",
+            ),
+        ] {
+            assert_eq!(beyond.validate(), Err(why.to_owned()));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 mod edit;
 
-pub use edit::{AllowKind, RogueEdit};
+pub use edit::{AllowKind, RogueEdit, edited_user};
 
 use crate::guard::{Person, RulesRevision};
 use crate::model::{GpuProcess, ProcessKey};

@@ -8,8 +8,8 @@
 )]
 
 use crate::audit::{
-    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
-    PruneReport,
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSeries, AuditSummary, Backup,
+    CopyId, PruneReport, RunPage, RunQuery, SeriesQuery, TimelinePage, TimelineQuery,
 };
 use crate::guard::edit::GuardEdit;
 use crate::guard::{
@@ -38,6 +38,12 @@ pub const MAX_PART_BYTES: usize = 48 << 10;
 
 /// The longest rules file that is accepted, in bytes.
 pub const MAX_RULES_BYTES: usize = 1 << 20;
+
+/// The most bytes of a text that selects processes: a name, a pattern.
+pub const MAX_CONDITION_BYTES: usize = 512;
+
+/// The most bytes of a list of GPUs: 48 UUIDs fit.
+pub const MAX_GPU_LIST_BYTES: usize = 2_048;
 
 /// The longest history that a scan covers, in hours: a month.
 pub const MAX_SCAN_HOURS: u32 = 31 * 24;
@@ -195,4 +201,14 @@ pub trait Gpukill {
         expected: Option<RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal>;
+
+    /// The runs of jobs or processes in a period, with how each ended.
+    async fn audit_runs(query: RunQuery) -> Result<RunPage, Refusal>;
+
+    /// Usage over time in buckets, by GPU, owner or job.
+    async fn audit_series(query: SeriesQuery) -> Result<AuditSeries, Refusal>;
+
+    /// Everything that happened to GPUs, jobs and processes, oldest first. The requests, plans
+    /// and command lines of other users may be hidden; that they acted is not.
+    async fn timeline(query: TimelineQuery) -> Result<TimelinePage, Refusal>;
 }

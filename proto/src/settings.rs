@@ -6,7 +6,7 @@
 pub mod position;
 
 use crate::collect::SortIndirect as _;
-use position::{LineIndex, are_all_duplicate_keys, syntax_errors};
+use position::ParsedText;
 use serde::Deserialize as _;
 use std::fmt;
 
@@ -59,26 +59,23 @@ impl fmt::Display for SettingMistake {
 
 /// Stores every key of the file's text in `settings`, and returns all mistakes.
 pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<SettingMistake> {
-    let (table, errors) = toml::de::DeTable::parse_recoverable(text);
-    let lines = LineIndex::new(text);
-    let line_of = |offset: usize| lines.position(offset).line;
+    let parsed = ParsedText::parse(text);
+    let line_of = |offset: usize| parsed.lines.position(offset).line;
     let mistake = |(offset, what)| SettingMistake {
         line: Some(line_of(offset)),
         what,
     };
-    let broken = syntax_errors(&errors, &lines).into_iter();
-    let mut mistakes: Vec<SettingMistake> = broken.map(mistake).collect();
-    // Other mistakes can be found only if the whole text was parsed.
-    if !are_all_duplicate_keys(&errors) {
+    let mut mistakes: Vec<SettingMistake> = parsed.errors.into_iter().map(mistake).collect();
+    if !parsed.is_complete {
         return mistakes;
     }
     // The same values without spans; the spanned table only gives the lines.
-    let values = toml::Table::deserialize(toml::de::Deserializer::from(table.clone()));
+    let values = toml::Table::deserialize(toml::de::Deserializer::from(parsed.table.clone()));
     let Ok(values) = values else {
         return mistakes;
     };
     let file = SettingsFile { keys, line_of };
-    file.apply_table("", table.get_ref(), &values, settings, &mut mistakes);
+    file.apply_table("", parsed.table.get_ref(), &values, settings, &mut mistakes);
     mistakes.sort_indirect_by_key(|mistake| mistake.line);
     mistakes
 }
@@ -162,6 +159,20 @@ fn unknown_key_message<C>(keys: &[Key<C>], section: &str, name: &str) -> String 
         format!("{section}.{name}")
     };
     let typed = crate::text::sanitize(typed.as_bytes(), 80);
+    let tables: Vec<String> = keys
+        .iter()
+        .filter(|key| key.name == name)
+        .map(|key| match key.section {
+            "" => "at the top of the file, above all tables".to_owned(),
+            section => format!("in [{section}]"),
+        })
+        .collect();
+    if !tables.is_empty() {
+        return format!(
+            "unknown key {typed}; {name} belongs {}",
+            tables.join(" or ")
+        );
+    }
     let paths: Vec<String> = keys.iter().map(Key::path).collect();
     let closest = closest_name(&typed, paths.iter().map(String::as_str))
         .or_else(|| closest_name(name, keys.iter().map(|key| key.name)))
@@ -169,8 +180,13 @@ fn unknown_key_message<C>(keys: &[Key<C>], section: &str, name: &str) -> String 
             keys.iter()
                 .find(|key| key.path() == closest || key.name == closest)
         });
+    let closest = match closest {
+        Some(key) => Some(key.path()),
+        None => closest_name(name, keys.iter().map(|key| key.section))
+            .map(|section| format!("[{section}]")),
+    };
     match closest {
-        Some(key) => format!("unknown key {typed}; did you mean {}?", key.path()),
+        Some(closest) => format!("unknown key {typed}; did you mean {closest}?"),
         None => format!("unknown key {typed}"),
     }
 }
@@ -222,6 +238,12 @@ pub fn apply_environment<C>(
 }
 
 fn set_from_text<C>(key: &Key<C>, text: &str, settings: &mut C) -> Result<(), String> {
+    // A line break would start another key of TOML.
+    if text.contains(char::is_control) {
+        return Err(format!(
+            "{text:?} has a line break or another control character"
+        ));
+    }
     let as_toml = format!("v = {text}")
         .parse::<toml::Table>()
         .ok()
@@ -403,13 +425,13 @@ pub mod value {
         (bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
     }
 
-    /// Formats a duration as it is written in a file: `90s` as `90s`, `120s` as `2m`.
+    /// Formats a duration as it is written in a file, to the millisecond: `90s` as `90s`, `120s`
+    /// as `2m`, `1.5s` as `1500ms`.
     #[must_use]
     pub fn format_duration(length: Duration) -> String {
-        let seconds = length.as_secs();
-        match seconds {
-            0 if length.is_zero() => "0s".to_owned(),
-            0 => format!("{}ms", length.as_millis()),
+        match length.as_secs() {
+            _ if length.subsec_millis() > 0 => format!("{}ms", length.as_millis()),
+            0 => "0s".to_owned(),
             s if s % 31_536_000 == 0 => format!("{}y", s / 31_536_000),
             s if s % 86_400 == 0 => format!("{}d", s / 86_400),
             s if s % 3_600 == 0 => format!("{}h", s / 3_600),
@@ -478,6 +500,24 @@ mod tests {
                 "line 6: part.names: 1 is not a text in quotes",
                 "line 7: unknown key part.other",
                 "line 9: unknown key nowhere",
+            ]
+        );
+    }
+
+    #[test]
+    fn key_of_another_table_is_recognized() {
+        let text = "count = 3\n[part]\nlevel = \"x\"\n[prat]\ncount = 3\n";
+        let found: Vec<String> = apply_file(KEYS, text, &mut Sample::default())
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "line 1: unknown key count; count belongs in [part]",
+                "line 3: unknown key part.level; level belongs at the top of the file, above all \
+                 tables",
+                "line 4: unknown key prat; did you mean [part]?",
             ]
         );
     }
@@ -560,6 +600,22 @@ mod tests {
         );
         let found: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
         assert_eq!(found, ["SAMPLE_PART_COUNTS overrides no setting"]);
+    }
+
+    #[test]
+    fn variable_with_a_control_character_is_refused() {
+        for text in ["7\ncount = 8", "debug\n", "a,\tb", "\u{1b}[1m", "7\r"] {
+            for variable in ["SAMPLE_LEVEL", "SAMPLE_PART_COUNT", "SAMPLE_PART_NAMES"] {
+                let mut sample = Sample::default();
+                let variables = [(variable.to_owned(), text.to_owned())];
+                let mistakes = apply_environment(KEYS, None, variables, &mut sample);
+                let found: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                let expected =
+                    format!("{variable}: {text:?} has a line break or another control character");
+                assert_eq!(found, [expected]);
+                assert_eq!(sample, Sample::default());
+            }
+        }
     }
 
     #[test]
@@ -653,6 +709,25 @@ mod tests {
             "2s s",
         ] {
             assert_eq!(value::parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn formatted_duration_is_parsed_to_the_same() {
+        use std::time::Duration;
+        for (millis, expected) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (1_500, "1500ms"),
+            (60_001, "60001ms"),
+            (90_000, "90s"),
+            (120_000, "2m"),
+            (86_400_000, "1d"),
+            (63_072_000_000, "2y"),
+        ] {
+            let length = Duration::from_millis(millis);
+            assert_eq!(value::format_duration(length), expected);
+            assert_eq!(value::parse_duration(expected), Some(length), "{expected}");
         }
     }
 

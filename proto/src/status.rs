@@ -153,6 +153,8 @@ pub struct StoreReport {
     pub samples: Bytes,
     /// The size of the record of actions on disk.
     pub audit: Bytes,
+    /// The time of the oldest recorded event, which is never deleted: the daemon's first start.
+    pub recorded_since: Option<Timestamp>,
     /// When samples were last written.
     pub written_at: Option<Timestamp>,
     /// The number of samples written since the start.

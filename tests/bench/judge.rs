@@ -231,19 +231,19 @@ fn few_rules() -> RuleSet {
             behaviour(
                 "waste".into(),
                 Members::default(),
-                ForbiddenBehaviour::Waste {
+                ForbiddenBehaviour::Waste(WasteParams {
                     below: Percent(5),
                     min_memory: Bytes(4 * GIB),
                     hours: Duration::from_secs(7_200),
-                },
+                }),
             ),
             behaviour(
                 "growth".into(),
                 Members::default(),
-                ForbiddenBehaviour::Growth {
+                ForbiddenBehaviour::Growth(GrowthParams {
                     by: Bytes(8 * GIB),
                     within: Duration::from_secs(7_200),
-                },
+                }),
             ),
         ],
         ..RuleSet::default()
@@ -296,12 +296,12 @@ fn many_rules(wide: f64) -> RuleSet {
             users: vec![format!("user{nth}")],
             ..Members::default()
         };
-        let conduct = ForbiddenBehaviour::Idle {
+        let conduct = ForbiddenBehaviour::Idle(IdleParams {
             limit: Duration::from_secs(600),
             min_memory: Bytes(GIB),
             with_connections: false,
             cpu_below: None,
-        };
+        });
         behaviour(format!("rule{nth}"), members, conduct)
     };
     RuleSet {

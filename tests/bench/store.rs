@@ -62,6 +62,8 @@ fn main() {
     print_start(&test_box);
     println!();
     measure_queries(&test_box, days);
+    println!();
+    measure_archive(&test_box);
 }
 
 /// Prints the cost of a daemon that starts over the history, polls once and ends.
@@ -231,9 +233,40 @@ fn measure_queries(test_box: &TestBox, days: u64) {
         let what = format!("--summary, days: {days}");
         print_query_times(test_box, &what, &["audit", "--summary", "--since", &since]);
     }
+    let long_ago = format!("{}h ago", days * 24 - 12);
+    let timelines: [&[&str]; 4] = [
+        &["--gpu", "3", "--hours", "24"],
+        &["--gpu", "3", "--since", &all, "--until", &long_ago],
+        &["--user", "user3", "--hours", "24"],
+        &["--user", "rare", "--since", &all],
+    ];
+    for selection in timelines {
+        let what = format!("timeline {}", selection.join(" "));
+        let question = [&["audit", "timeline"], selection].concat();
+        print_query_times(test_box, &what, &question);
+    }
     for user in ["user3", "rare"] {
         let what = format!("--summary --user {user}");
         let question = ["audit", "--summary", "--user", user, "--since", &all];
+        print_query_times(test_box, &what, &question);
+    }
+    for user in [None, Some("user3"), Some("rare")] {
+        let mut question = vec!["audit", "--since", &all];
+        question.extend(user.iter().flat_map(|user| ["--user", *user]));
+        print_query_times(test_box, &question.join(" "), &question);
+    }
+    for by in ["gpu", "user"] {
+        let what = format!("series --by {by}, 300 buckets");
+        let question = [
+            "audit",
+            "series",
+            "--by",
+            by,
+            "--buckets",
+            "300",
+            "--since",
+            &all,
+        ];
         print_query_times(test_box, &what, &question);
     }
     println!();
@@ -259,12 +292,32 @@ fn measure_queries(test_box: &TestBox, days: u64) {
     daemon.stop();
 }
 
+/// Measures the archive of all days that are over.
+fn measure_archive(test_box: &TestBox) {
+    let daemon = test_box.start_with(&mut daemon(test_box));
+    // A sample of now closes them.
+    std::thread::sleep(Duration::from_secs(2 * SAMPLE));
+    let directory = test_box.path("archive");
+    std::fs::create_dir(&directory).unwrap();
+    let name = directory.to_str().unwrap();
+    for what in ["archive", "archive again", "archive --verify"] {
+        let mut arguments = vec!["audit", "archive", name];
+        arguments.extend((what == "archive --verify").then_some("--verify"));
+        let started_at = Instant::now();
+        let ran = test_box.ctl(&arguments);
+        let seconds = started_at.elapsed().as_secs_f64();
+        assert_eq!(ran.code, 0, "{ran:?}");
+        println!("{what}: {seconds:.2} s\n{}", ran.stdout);
+    }
+    daemon.stop();
+}
+
 /// Measures pages: the first page, a page from the middle of all days, and each further page.
 fn time_pages(test_box: &TestBox, filter: &[&str], days: u64) {
     let all = format!("{days}d");
     let half = format!("{}h ago", days * 12);
     let page = |limit: &str, more: &[&str]| {
-        let mut question = vec!["audit", "--since", &all, "--limit", limit];
+        let mut question = vec!["audit", "--samples", "--since", &all, "--limit", limit];
         question.extend(filter);
         question.extend(more);
         query_times(test_box, &question)

@@ -17,6 +17,7 @@ mod daemon;
 mod fake_driver;
 mod fake_procfs;
 mod fake_sysfs;
+mod gateway;
 mod journald;
 mod login_terminal;
 #[path = "../fake-nvml/older.rs"]
@@ -39,6 +40,7 @@ pub use daemon::Daemon;
 pub use fake_driver::{FakeDriver, process_has_ended};
 pub use fake_procfs::{FakeProcess, FakeProcessDetails, FakeProcfs};
 pub use fake_sysfs::{FakeCard, FakeSysfs, captures_directory};
+pub use gateway::{Gateway, HttpResponse, LiveEvents};
 pub use journald::Journald;
 pub use login_terminal::LoginTerminal;
 pub use packages::{Packages, packages};

@@ -1,13 +1,13 @@
 //! Arguments of `audit`.
 
-use super::{Backup, Export, Prune, text_parser, whole_number_parser};
+use super::{Archive, Backup, Export, Prune, text_parser, whole_number_parser};
 use crate::settings::Format;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// `audit`
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// The subcommand; without one, records are listed.
+    /// The subcommand; without one, runs are listed.
     #[command(subcommand)]
     pub command: Option<AuditCommand>,
     /// Which records are selected.
@@ -22,7 +22,13 @@ pub struct Audit {
     /// Show one line for each week
     #[arg(long, overrides_with = "weekly", conflicts_with = "limit")]
     pub weekly: bool,
-    /// Maximum number of records, the newest first; 0 for all [default: 1000]
+    /// Show one line for each process instead of each job
+    #[arg(long, overrides_with = "processes", conflicts_with_all = ["summary", "weekly"])]
+    pub processes: bool,
+    /// Show the samples of GPUs and processes, newest first
+    #[arg(long, overrides_with = "samples", conflicts_with_all = ["summary", "weekly", "processes"])]
+    pub samples: bool,
+    /// Maximum number of lines, those of the newest; 0 for all [default: 1000]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: Option<u32>,
     /// The form of the output [default: table]; --summary has table and json
@@ -36,8 +42,18 @@ pub enum AuditCommand {
     /// Show what was done, what was refused and what failed
     #[command(mut_arg("hours", |hours| hours.help(WEEK_HOURS_HELP)))]
     Actions(Actions),
-    /// Export records to a file, newest first: csv, jsonl or parquet
+    /// Show usage over time, by GPU, user or job, as a table or a chart
+    Series(Series),
+    /// Show everything that happened to a GPU, job, process or user, oldest first
+    #[command(mut_arg("hours", |hours| hours.help(DAY_HOURS_HELP)))]
+    Timeline(Timeline),
+    /// Show a report of the last whole week as plain text, to mail
+    #[command(mut_arg("hours", |hours| hours.help(REPORT_HOURS_HELP)))]
+    Report(UsageReport),
+    /// Export samples to a file, newest first: csv, jsonl or parquet
     Export(Export),
+    /// Write each day that is over to Parquet files, once; deletes nothing
+    Archive(Archive),
     /// Copy the whole store to a file, for admins
     Backup(Backup),
     /// Tells how to restore a backup, which the daemon does not do
@@ -51,15 +67,18 @@ pub enum AuditCommand {
     Prune(Prune),
 }
 
-/// Selects records. All conditions must hold.
+/// Selects runs or samples. All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct RecordFilter {
     /// Only processes of this user, by name or number
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
-    /// Only processes with a matching name
+    /// Only processes with a matching name, as `audit` or --summary shows it
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub process: Option<String>,
+    /// Only processes with a matching command line
+    #[arg(long, value_name = "REGEX", value_parser = text_parser())]
+    pub command: Option<String>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
     #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: Option<String>,
@@ -74,16 +93,23 @@ pub struct RecordFilter {
 /// The help of [`Period::hours`] for commands with a default of a week.
 pub(super) const WEEK_HOURS_HELP: &str = "The last N hours [default: 168]";
 
+/// The help of [`Period::hours`] for `audit timeline`.
+const DAY_HOURS_HELP: &str = "The last N hours [default: 24]";
+
+/// The help of [`Period::hours`] for `audit report`.
+const REPORT_HOURS_HELP: &str = "The last N hours instead";
+
 /// A time range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Period {
     /// The last N hours [default: 24; of --summary 168, of --weekly eight weeks]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
     pub hours: Option<u32>,
-    /// From this time: 2h (that long ago), 14:00 (of today), 2026-11-20, "2026-11-20 14:00", RFC 3339
+    /// From this time: 2h (that long ago), 14:00 (the last), yesterday, "yesterday 14:00",
+    /// 2026-11-20, "2026-11-20 14:00", RFC 3339
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub since: Option<String>,
-    /// Before this time, in the same forms [default: now]
+    /// Before this time, in the same forms, 14:00 always of today [default: now]
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub until: Option<String>,
 }
@@ -95,8 +121,8 @@ pub struct Actions {
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
     /// Only these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules,
-    /// rogue_rules, settings, quarantined, fault, fault_over, xid, device, quiesced, resumed,
-    /// forgotten, started, stopped, booted
+    /// rogue_rules, settings, quarantined, fault, fault_over, alert, alert_over, xid, device,
+    /// quiesced, resumed, forgotten, started, stopped, booted
     #[arg(long, value_name = "KIND", value_parser = text_parser())]
     pub kind: Option<String>,
     /// Only events of these GPUs: an index, a range, a UUID or its beginning, a PCI address, a
@@ -114,6 +140,83 @@ pub struct Actions {
     pub output: Option<Format>,
 }
 
+/// `audit series`
+#[derive(Debug, Args)]
+pub struct Series {
+    /// What has a line of its own
+    #[arg(
+        long,
+        value_name = "KIND",
+        default_value = "gpu",
+        overrides_with = "by"
+    )]
+    pub by: SeriesLines,
+    /// Maximum number of buckets of time, up to 2000 [default: 48]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=2000_u32, 48), overrides_with = "buckets")]
+    pub buckets: Option<u32>,
+    /// Draw a chart instead of the table
+    #[arg(long, overrides_with = "plot")]
+    pub plot: bool,
+    /// Which usage is selected.
+    #[command(flatten)]
+    pub which: RecordFilter,
+    /// The time range.
+    #[command(flatten)]
+    pub period: Period,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
+    pub output: Option<Format>,
+}
+
+/// `audit timeline`
+#[derive(Debug, Args)]
+pub struct Timeline {
+    /// What happened on these GPUs: an index, a range, a UUID or its beginning, a PCI address, a
+    /// name with *
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
+    pub gpu: Option<String>,
+    /// What this user did, and what happened to processes of this user, by name or number
+    #[arg(long, value_name = "USER", value_parser = text_parser())]
+    pub user: Option<String>,
+    /// What happened to this job, as `list` shows it
+    #[arg(long, value_name = "JOB", value_parser = text_parser())]
+    pub job: Option<String>,
+    /// What happened to this process
+    #[arg(long, value_name = "PID", value_parser = whole_number_parser(1..=u32::MAX, 51002))]
+    pub pid: Option<u32>,
+    /// The time range.
+    #[command(flatten)]
+    pub period: Period,
+    /// Maximum number of entries, the oldest first; 0 for all [default: 1000]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
+    pub limit: Option<u32>,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
+    pub output: Option<Format>,
+}
+
+/// `audit report`
+#[derive(Debug, Args)]
+pub struct UsageReport {
+    /// Report the last whole week, from Monday to Sunday, which is the default
+    #[arg(long, overrides_with = "weekly", conflicts_with_all = ["hours", "since", "until"])]
+    pub weekly: bool,
+    /// The time range.
+    #[command(flatten)]
+    pub period: Period,
+}
+
+/// What has a line of its own in a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SeriesLines {
+    /// Each GPU
+    Gpu,
+    /// Each owner of processes
+    User,
+    /// Each job
+    Job,
+}
+
 impl RecordFilter {
     /// The conditions that were typed, each as its option and its value.
     #[must_use]
@@ -121,6 +224,7 @@ impl RecordFilter {
         let conditions = [
             ("--user", &self.user),
             ("--process", &self.process),
+            ("--command", &self.command),
             ("--gpu", &self.gpu),
             ("--container", &self.container),
             ("--job", &self.job),
@@ -139,9 +243,15 @@ impl Audit {
         match &self.command {
             None => self.output,
             Some(AuditCommand::Actions(actions)) => actions.output,
+            Some(AuditCommand::Series(series)) => series.output,
+            Some(AuditCommand::Timeline(timeline)) => timeline.output,
             Some(AuditCommand::Prune(prune)) => prune.output.map(Format::from),
             Some(
-                AuditCommand::Export(_) | AuditCommand::Backup(_) | AuditCommand::Restore { .. },
+                AuditCommand::Report(_)
+                | AuditCommand::Export(_)
+                | AuditCommand::Archive(_)
+                | AuditCommand::Backup(_)
+                | AuditCommand::Restore { .. },
             ) => None,
         }
     }
@@ -162,6 +272,8 @@ impl Audit {
             .or(until.as_ref().map(|_| "--until"))
             .or(self.summary.then_some("--summary"))
             .or(self.weekly.then_some("--weekly"))
+            .or(self.processes.then_some("--processes"))
+            .or(self.samples.then_some("--samples"))
             .or(self.limit.map(|_| "--limit"))
             .or(self.output.map(|_| "--output"))
     }
@@ -188,6 +300,9 @@ mod tests {
             "--summary --weekly",
             "--summary --limit 5",
             "--weekly --limit 5",
+            "--samples --summary",
+            "--samples --processes",
+            "--processes --weekly",
             "--summary actions --kind=",
             "--container=",
             "--job=",
@@ -197,11 +312,24 @@ mod tests {
             "actions --hours 4294967296",
             "actions --limit -1",
             "actions now",
+            "archive",
+            "prune",
+            "prune --before 9d --archived /srv/archive",
+            "prune --archived=",
+            "timeline --pid 0",
+            "timeline --job=",
+            "timeline --hours 1 --until 2h",
             "yesterday",
         ] {
             assert!(parse(line).is_none(), "{line}");
         }
-        for line in ["--summary --summary", "--weekly --since 30d -o csv", ""] {
+        for line in [
+            "--summary --summary",
+            "--weekly --since 30d -o csv",
+            "",
+            "archive /srv/archive --verify --with-commands",
+            "prune --archived /srv/archive",
+        ] {
             assert!(parse(line).is_some(), "{line}");
         }
     }
@@ -219,6 +347,9 @@ mod tests {
             ("--until 2h actions", "--until"),
             ("--summary actions", "--summary"),
             ("--weekly actions", "--weekly"),
+            ("--command x actions", "--command"),
+            ("--processes actions", "--processes"),
+            ("--samples actions", "--samples"),
             ("--limit 7 actions", "--limit"),
             ("-o csv actions", "--output"),
         ] {
@@ -242,6 +373,8 @@ mod tests {
         let week = Some("The last N hours [default: 168]".to_owned());
         assert_eq!(help(&["guard", "violations"]), week);
         assert_eq!(help(&["audit", "actions"]), week);
+        let day = Some("The last N hours [default: 24]".to_owned());
+        assert_eq!(help(&["audit", "timeline"]), day);
         let of_audit = "The last N hours [default: 24; of --summary 168, of --weekly eight weeks]";
         assert_eq!(help(&["audit"]).as_deref(), Some(of_audit));
     }
@@ -252,6 +385,7 @@ mod tests {
         assert_eq!(output("-o csv"), Some(Format::Csv));
         assert_eq!(output("actions -o json"), Some(Format::Json));
         assert_eq!(output("actions"), None);
+        assert_eq!(output("timeline -o ndjson"), Some(Format::Ndjson));
         assert_eq!(output("prune --before 9d -o json"), Some(Format::Json));
     }
 }

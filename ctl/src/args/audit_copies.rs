@@ -1,7 +1,8 @@
-//! Arguments of `audit export`, `audit backup` and `audit prune`.
+//! Arguments of `audit export`, `audit archive`, `audit backup` and `audit prune`.
 
 use super::audit::{Period, RecordFilter};
 use super::{StatusFormat, text_parser};
+use clap::builder::PathBufValueParser;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -50,6 +51,20 @@ impl ExportFormat {
     }
 }
 
+/// `audit archive`
+#[derive(Debug, Args)]
+pub struct Archive {
+    /// The directory of the archive, which must exist
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Archive command lines too
+    #[arg(long, overrides_with = "with_commands")]
+    pub with_commands: bool,
+    /// Compare the hash of each archived file, not only its size
+    #[arg(long, overrides_with = "verify")]
+    pub verify: bool,
+}
+
 /// `audit backup`
 #[derive(Debug, Args)]
 pub struct Backup {
@@ -66,8 +81,11 @@ pub struct Backup {
 pub struct Prune {
     /// Delete what is older than this: 90d (that long ago), 2026-11-20, "2026-11-20 14:00", RFC
     /// 3339
-    #[arg(long, value_name = "TIME", value_parser = text_parser())]
-    pub before: String,
+    #[arg(long, value_name = "TIME", value_parser = text_parser(), required_unless_present = "archived")]
+    pub before: Option<String>,
+    /// Delete the days that this archive has, from the oldest on, after a check of their files
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new(), conflicts_with = "before")]
+    pub archived: Option<PathBuf>,
     /// Only show what would be deleted
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,

@@ -84,6 +84,9 @@ list
     list --details --mine --sort memory --columns +cpu,host_mem
     your processes, the greatest first, with two more columns
 list
+    list --details --sort idle
+    which processes hold memory that could be free, the longest idle first
+list
     list --gpu 0-3 --user bob -o json
     bob's processes on four GPUs, as JSON for a program
 status
@@ -121,25 +124,49 @@ reset
     ends the processes that hold it first
 audit
     audit --user bob --since \"2 days ago\"
-    the memory that bob held, sample by sample
+    the jobs of bob, and how each ended
 audit
     audit --summary
     the summary of a week, by person and program
 audit
     audit --weekly -o csv
     the last eight weeks, a line each
+audit series
+    audit series --gpu 5 --since 7d --plot
+    a chart of the utilization of a GPU in a week
+audit series
+    audit series --by user --buckets 24 -o csv
+    the GPUs that each user held, in buckets of an hour
 audit actions
     audit actions --kind kill,reset --since 7d
     the kills and resets of a week, and who asked for them
 audit actions
     audit actions --user alice --limit 20
     the last twenty actions that alice asked for
+audit timeline
+    audit timeline --pid 51002 --since 7d
+    what happened to a process, and why it ended
+audit timeline
+    audit timeline --gpu 5 --since 00:00
+    what happened on a GPU today
+audit report
+    audit report --weekly
+    last week, from Monday to Sunday
+audit report
+    audit report --since 30d
+    the last thirty days
 audit export
     audit export week.parquet --since 7d
     a week, for pandas or DuckDB
 audit export
     audit export - --format jsonl --user bob
     bob's last day, to standard output
+audit archive
+    audit archive /srv/gpu-archive
+    every day that is over and not archived yet
+audit archive
+    audit archive /srv/gpu-archive --verify
+    the same, and a check of every file in the archive
 audit backup
     audit backup gpukill.tar
     a copy of the whole store
@@ -152,6 +179,9 @@ audit prune
 audit prune
     audit prune --before 90d --yes
     deletes it without asking
+audit prune
+    audit prune --archived /srv/gpu-archive
+    deletes the days that are in that archive
 guard status
     guard status
     the mode, the rules in force, and what was done today

@@ -164,10 +164,11 @@ pub struct ReplayRules {
     /// Use the rules of this file instead of those in force: TOML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// From this time: 7d (that long ago), 14:00 (of today), 2026-11-20, "2026-11-20 14:00", RFC 3339
+    /// From this time: 7d (that long ago), 14:00 (the last), yesterday, "yesterday 14:00",
+    /// 2026-11-20, "2026-11-20 14:00", RFC 3339
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = text_parser())]
     pub since: String,
-    /// Before this time, in the same forms [default: now]
+    /// Before this time, in the same forms, 14:00 always of today [default: now]
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub until: Option<String>,
     /// The form of the output [default: table]

@@ -29,6 +29,9 @@ pub struct Kill {
     /// Processes of this user, by name or number
     #[arg(long, value_name = "USER", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub user: Option<String>,
+    /// Your own processes
+    #[arg(long, conflicts_with = "user", overrides_with = "mine", help_heading = SELECTION_HEADING)]
+    pub mine: bool,
     /// Processes in this container, by name or the beginning of its id
     #[arg(long, value_name = "C", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub container: Option<String>,
@@ -70,7 +73,8 @@ pub struct Kill {
     /// Show which processes would be ended, and end none
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
-    /// Do not ask
+    /// Do not ask; on a terminal, kill asks unless it ends one process of yours that you name by
+    /// its PID
     #[arg(short, long, overrides_with = "yes")]
     pub yes: bool,
     /// The form of the output [default: table]

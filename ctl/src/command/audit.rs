@@ -1,17 +1,25 @@
-//! `audit`: records of past usage. Each subcommand has a file of its own.
+//! `audit`: past usage. Each subcommand has a file of its own.
 
 mod actions;
+mod archive;
 mod backup;
 mod export;
 mod prune;
+mod report;
+mod runs;
+mod series;
 mod summary;
+mod timeline;
 
 use super::{confirm, connect, now};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::history::{EmptyOutput, RecordPrinter, Remaining, TimeSpan};
+use crate::output::audit::history::{
+    EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan, beginning_line,
+};
 use crate::output::message::Messages;
+use crate::output::print_lines;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use crate::time_input;
@@ -41,7 +49,11 @@ pub(crate) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
     }
     match &audit.command {
         Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages),
+        Some(AuditCommand::Series(wanted)) => series::run(wanted, settings, messages),
+        Some(AuditCommand::Timeline(wanted)) => timeline::run(wanted, settings, messages),
+        Some(AuditCommand::Report(wanted)) => report::run(wanted, settings, messages),
         Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages),
+        Some(AuditCommand::Archive(wanted)) => archive::run(wanted, settings, messages),
         Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages),
         Some(AuditCommand::Restore { .. }) => Err(Error::Usage(
             "root restores a backup while gpukilld is stopped: systemctl stop gpukilld, then \
@@ -50,29 +62,90 @@ pub(crate) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
         )),
         Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages),
         None if audit.summary || audit.weekly => summary::run(audit, settings, messages),
-        None => run_records(audit, settings, messages),
+        None if audit.samples => run_samples(audit, settings, messages),
+        None => runs::run(audit, settings, messages),
     }
 }
 
-/// Requests records page by page and prints them.
-fn run_records(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+/// Requests samples page by page and prints them.
+fn run_samples(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    run_list(
+        audit,
+        settings,
+        messages,
+        "sample",
+        |daemon, filter, records| request_pages(daemon, audit, filter, settings, records),
+    )
+}
+
+/// Prints the list that `request` requests with this filter. `one` names a single entry.
+fn run_list<R: PagedEntry>(
+    audit: &Audit,
+    settings: &Settings,
+    messages: Messages,
+    one: &str,
+    request: impl FnOnce(&Daemon, &AuditFilter, &mut RecordPrinter<R>) -> Result<Remaining, Error>,
+) -> Result<Exit, Error> {
     let span = time_span(&audit.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let is_narrowed = !audit.which.conditions().is_empty();
     let daemon = connect(
         settings,
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
     let style = OutputStyle::for_stdout(settings);
-    let mut records = RecordPrinter::<AuditRecord>::new(settings.output_format, span, style);
-    let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
-    let outcome = request_pages(&daemon, &filter, limit, settings, &mut records);
-    let rest = finish_records(records, outcome, is_narrowed, "record")?;
+    let mut records = RecordPrinter::new(settings.output_format, span, style);
+    let outcome = request(&daemon, &filter, &mut records);
+    let end = ListEnd {
+        one,
+        is_narrowed: !audit.which.conditions().is_empty(),
+        typed_limit: audit.limit,
+        span,
+    };
+    finish_list(records, outcome, end, &daemon, settings, messages)
+}
+
+/// What the end of a list depends on.
+struct ListEnd<'a> {
+    /// The name of a single entry.
+    one: &'a str,
+    /// Whether a filter was typed.
+    is_narrowed: bool,
+    typed_limit: Option<u32>,
+    span: TimeSpan,
+}
+
+/// Finishes a list. Below a table, says whether there are more entries, or since when anything is
+/// recorded.
+///
+/// # Errors
+/// As [`finish_records`].
+fn finish_list<R: PagedEntry>(
+    records: RecordPrinter<R>,
+    outcome: Result<Remaining, Error>,
+    end: ListEnd<'_>,
+    daemon: &Daemon,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Error> {
+    let (rest, count) = finish_records(records, outcome, end.is_narrowed, end.one)?;
     if settings.output_format == Format::Table {
-        note_more(rest, audit.limit, messages);
+        note_more(rest, end.typed_limit, messages);
+        if count == 0 {
+            print_beginning(daemon, end.span, settings)?;
+        }
     }
     Ok(Exit::Done)
+}
+
+/// Prints since when anything is recorded, below a table without entries, if its time range
+/// starts before. Says nothing where this is not known.
+fn print_beginning(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Result<(), Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let status = call!(daemon, timeout, Status {}).ok();
+    let since = status.and_then(|status| status.store.recorded_since);
+    let style = OutputStyle::for_stdout(settings);
+    print_lines(beginning_line(span, since, &style).as_slice(), &style)
 }
 
 /// Tells a person that a table is not complete, unless the person chose its length.
@@ -82,16 +155,17 @@ pub(super) fn note_more(rest: Remaining, typed_limit: Option<u32>, messages: Mes
     }
 }
 
-/// Finishes what was printed page by page. `one` names a single entry.
+/// Finishes what was printed page by page, and returns the number of entries. `one` names a single
+/// entry.
 ///
 /// # Errors
 /// A page could not be requested or printed, or a filter matches nothing.
-fn finish_records<R: crate::output::history::PagedEntry>(
+fn finish_records<R: PagedEntry>(
     records: RecordPrinter<R>,
     outcome: Result<Remaining, Error>,
     is_narrowed: bool,
     one: &str,
-) -> Result<Remaining, Error> {
+) -> Result<(Remaining, usize), Error> {
     // A started document is finished whatever happened.
     let remaining = *outcome.as_ref().unwrap_or(&Remaining::More);
     // Then the error states that nothing matched.
@@ -105,7 +179,7 @@ fn finish_records<R: crate::output::history::PagedEntry>(
         Remaining::None if count == 0 && is_narrowed => {
             Err(Error::NoMatch(format!("no {one} matches")))
         }
-        rest => Ok(rest),
+        rest => Ok((rest, count)),
     }
 }
 
@@ -115,18 +189,20 @@ fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Er
     let RecordFilter {
         user,
         process,
+        command,
         gpu,
         container,
         job,
     } = which.clone();
-    if let Some(process) = &process {
-        compile_pattern(process).map_err(Error::Usage)?;
+    for pattern in [&process, &command].into_iter().flatten() {
+        compile_pattern(pattern).map_err(Error::Usage)?;
     }
     Ok(AuditFilter {
         since: span.since,
         until: span.until,
         user,
         process,
+        command,
         gpu,
         container,
         job,
@@ -135,30 +211,33 @@ fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Er
 
 fn request_pages(
     daemon: &Daemon,
+    audit: &Audit,
     filter: &AuditFilter,
-    limit: u32,
     settings: &Settings,
     records: &mut RecordPrinter<AuditRecord>,
 ) -> Result<Remaining, Error> {
-    collect_pages(limit, &mut |before, limit| {
-        let query = AuditQuery {
-            filter: filter.clone(),
-            before,
-            limit,
-        };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Audit { query })?;
-        let count = page.records.len();
-        records.add(page.records)?;
-        Ok((count, page.next))
-    })
+    collect_pages(
+        audit.limit.unwrap_or(DEFAULT_LIMIT),
+        &mut |before, limit| {
+            let query = AuditQuery {
+                filter: filter.clone(),
+                before,
+                limit,
+            };
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let page = call!(daemon, timeout, Audit { query })?;
+            let count = page.records.len();
+            records.add(page.records)?;
+            Ok((count, page.next))
+        },
+    )
 }
 
 /// Requests a page of entries before this cursor, with this maximum number of entries. Returns
 /// the number of entries and the cursor of the next page.
 type RequestPage<'a, C> = &'a mut dyn FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Error>;
 
-/// Requests pages, which go back in time, until there are `limit` entries or no more; a limit of
+/// Requests pages, whose cursors descend, until there are `limit` entries or no more; a limit of
 /// 0 means all.
 pub(super) fn collect_pages<C: Ord + Copy>(
     limit: u32,
@@ -205,14 +284,14 @@ fn time_span_with_default(
     default: impl FnOnce(Timestamp) -> Timestamp,
     now: Timestamp,
 ) -> Result<TimeSpan, String> {
-    let typed = |text: &Option<String>| {
-        let parsed = text
-            .as_deref()
-            .map(|text| time_input::parse(text, now, &Local));
-        parsed.transpose()
+    let until = match period.until.as_deref() {
+        Some(text) => time_input::parse_end(text, now, &Local)?,
+        None => now,
     };
-    let until = typed(&period.until)?.unwrap_or(now);
-    let since = typed(&period.since)?.unwrap_or_else(|| default(until));
+    let since = match period.since.as_deref() {
+        Some(text) => time_input::parse(text, now, &Local)?,
+        None => default(until),
+    };
     if since >= until {
         let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
         return Err(format!("the time range is empty: from {since} to {until}"));

@@ -6,7 +6,7 @@ mod host_warnings;
 mod replay;
 mod violations;
 
-use super::{connect, now, rules};
+use super::{connect, now, open_connection, rules};
 use crate::args::{Guard, GuardCommand, PolicyCommand, Snooze};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
@@ -94,11 +94,7 @@ fn run_policy_edit(
 
 /// Postpones the end of a job, or shows the effect.
 fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let (pid, is_dry_run) = (wanted.process.pid(), wanted.dry_run);
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
@@ -109,11 +105,7 @@ fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Resul
 }
 
 fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let status = call!(daemon, timeout, Status {})?;
     match settings.output_format {

@@ -6,15 +6,15 @@ mod next_step;
 mod request;
 
 use super::follow::carry_out;
-use super::{confirm, connect, list, now, scan_line, scan_timeout};
+use super::{confirm, list, now, open_connection, scan_line, scan_timeout};
 use crate::args::Kill;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::kill::{
-    KillResult, PlanDetail, outcome_lines, plan_lines, question, question_detail,
+    KillResult, PlanDetail, dry_run_lines, outcome_lines, plan_lines, question, question_detail,
 };
 use crate::output::message::Messages;
-use crate::output::style::{OutputStyle, is_stdout_terminal};
+use crate::output::style::{OutputStyle, is_stdout_terminal, stderr_width};
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use follow::FollowedKill;
@@ -30,8 +30,7 @@ use next_step::{NextStep, next_step};
 
 pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = request::request(args, settings)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let daemon = open_connection(settings, messages)?;
     let (id, plan) = match request_plan(&daemon, &request, settings) {
         Err(failure) if selects_nothing(&failure, &request.selector) => {
             return Err(no_match_error(failure, request, &daemon, settings)?);
@@ -49,8 +48,13 @@ pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Resul
         name: name.as_deref(),
     };
     let (daemon, id) = match next_step(id, &plan, consent) {
-        NextStep::Show => {
+        NextStep::Show(consent) => {
             print_plan(&plan, PlanDetail::All, settings)?;
+            if settings.output_format != Format::Json {
+                let style = OutputStyle::for_stdout(settings);
+                let lines = dry_run_lines(std::env::args_os(), consent, &style);
+                print_lines(&lines, &style)?;
+            }
             return Ok(Exit::Done);
         }
         NextStep::Refuse(failure) => {
@@ -69,8 +73,7 @@ pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Resul
             drop(daemon);
             print_introduction(&plan, question_detail(&plan), settings)?;
             confirm_plan(&plan, settings, messages)?;
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            (connect(settings, timeout, messages)?, id)
+            (open_connection(settings, messages)?, id)
         }
     };
     carry_out_plan(daemon, id, &plan, settings, messages)
@@ -172,9 +175,11 @@ fn print_introduction(
 fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
     // The person must see the plan before the question.
     if settings.output_format == Format::Json || !is_stdout_terminal() {
+        let style = OutputStyle::for_stdout(settings);
         let style = OutputStyle {
             color: false,
-            ..OutputStyle::for_stdout(settings)
+            width: style.width.or_else(stderr_width),
+            ..style
         };
         for line in plan_lines(plan, question_detail(plan), &style) {
             messages.question_subject(&line.paint(&style));

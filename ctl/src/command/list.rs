@@ -7,21 +7,25 @@ mod watch;
 
 use super::{connect, now};
 use crate::args::{List, VendorChoice};
-use crate::connect::{AnnotatedSnapshot, Daemon, RequestTimeout};
+use crate::connect::{AnnotatedSnapshot, Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::columns::{ColumnChoice, NamedColumn, parse_columns};
 use crate::output::csv::Header;
+use crate::output::list::columns::{ColumnChoice, NamedColumn, parse_columns};
+use crate::output::list::view::{Rows, View, lines};
 use crate::output::message::Messages;
+use crate::output::past_end::own_past_end_lines;
 use crate::output::style::OutputStyle;
-use crate::output::view::{Rows, View, lines};
+use crate::output::text::Line;
 use crate::output::{csv, json, print, print_lines};
 use crate::settings::{Format, Settings};
 use clap::ValueEnum as _;
 use filter::{SelectedSnapshot, select_part};
 use gpukill_policy::select::{SnapshotFilter, compile_pattern};
+use gpukill_proto::audit::{AuditFilter, RunExtent, RunQuery, RunUnit};
 use gpukill_proto::json::ListDocument;
 use gpukill_proto::model::{Device, Snapshot};
 use std::mem::ManuallyDrop;
+use std::time::Duration;
 
 /// What to show of each snapshot.
 #[derive(Debug)]
@@ -65,7 +69,7 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
         guard,
         suspected,
     });
-    match (wanted.format, verdict) {
+    let result = match (wanted.format, verdict) {
         (Format::Table, Some(failure)) if !is_worth_showing(&annotated.snapshot, &failure) => {
             Err(failure)
         }
@@ -79,7 +83,50 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
             print(&render_document(&annotated, &wanted, Header::First)?)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
+    };
+    if settings.only_mine && wanted.format == Format::Table {
+        let style = OutputStyle::for_stdout(settings);
+        let mut ended = own_past_ends(&daemon, wanted.view.me, settings, &style);
+        if !ended.is_empty() && result.is_ok() {
+            ended.insert(0, Line::default());
+        }
+        print_lines(&ended, &style)?;
     }
+    result
+}
+
+/// Lines about jobs of this user that others ended in the last day; none where the record does
+/// not answer soon.
+fn own_past_ends(
+    daemon: &Daemon,
+    user: u32,
+    settings: &Settings,
+    style: &OutputStyle,
+) -> Vec<Line> {
+    const MAX_TIMEOUT: Duration = Duration::from_millis(500);
+    const DAY_SECONDS: i64 = 86_400;
+    let now = now();
+    let since = now.plus_seconds(-DAY_SECONDS);
+    let query = RunQuery {
+        filter: AuditFilter {
+            since,
+            until: now.plus_seconds(1),
+            user: Some(user.to_string()),
+            process: None,
+            command: None,
+            gpu: None,
+            container: None,
+            job: None,
+        },
+        unit: RunUnit::Job,
+        extent: RunExtent::Whole,
+        before: None,
+        limit: 200,
+    };
+    let timeout = RequestTimeout::starting_now(settings.timeout.min(MAX_TIMEOUT));
+    let page = call!(daemon, timeout, AuditRuns { query });
+    let runs = page.map(|page| page.runs).unwrap_or_default();
+    own_past_end_lines(&runs, user, since, now, style)
 }
 
 /// Whether a table says more than the error alone: it names the GPUs of the driver that does not

@@ -3,9 +3,9 @@
 mod follow;
 
 use super::follow::carry_out;
-use super::{confirm, connect, scan_line, scan_timeout};
+use super::{confirm, open_connection, scan_line, scan_timeout};
 use crate::args::Reset;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::reset::{closing_lines, plan_lines, question};
@@ -28,8 +28,7 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
         signal_timeout_ms: SIGNAL_TIMEOUT_MS,
         dry_run: wanted.dry_run,
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let daemon = open_connection(settings, messages)?;
     let line = &mut scan_line(settings);
     let planned = call!(daemon, scan_timeout(settings), line, PlanReset { request });
     let (id, plan) = planned?;
@@ -60,11 +59,7 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
         // plan outlasts the connection.
         drop(daemon);
         confirm_plan(&plan, settings, messages)?;
-        connect(
-            settings,
-            RequestTimeout::starting_now(settings.timeout),
-            messages,
-        )?
+        open_connection(settings, messages)?
     };
     carry_out_plan(daemon, id, &plan, settings, messages)
 }

@@ -1,14 +1,14 @@
 //! `rogue`: suspicious processes, and the rules for their detection.
 
 use super::rules::{self, CheckedRules, EditConsequences, HostChecks};
-use super::{connect, list, now};
+use super::{list, now, open_connection};
 use crate::args::{CheckRules, EditOptions, ExemptionArgs, ImportRules, Rogue, RogueCommand, Scan};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
-use crate::output::message::Messages;
-use crate::output::rules::{
-    Difference, EditView, edit_lines, print_rules, rogue_statement, rogue_summary,
+use crate::output::guard::rules::{
+    Difference, EditView, print_rules, rogue_statement, rogue_summary,
 };
+use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines, rogue};
 use crate::rules_files::ROGUE_CODEC;
@@ -54,11 +54,7 @@ pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Re
 /// Prints suspicious processes, current and recent. The exit code does not depend on whether
 /// there are findings.
 fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let timeout = RequestTimeout::starting_now(settings.timeout.max(HISTORY_SCAN_TIMEOUT));
     let hours = wanted.hours;
     let report = call!(daemon, timeout, Scan { hours })?;
@@ -80,24 +76,18 @@ fn run_edit(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout(), messages)?;
+    let daemon = open_connection(settings, messages)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
     let mode = Mode::from_dry_run(options.dry_run);
-    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout())?;
-    let style = OutputStyle::for_stdout(settings);
+    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout)?;
     let view = EditView {
         doing: mode,
         difference: Difference::from_options(options),
         statement: &rogue_statement(&asked),
     };
-    print_lines(&edit_lines(&report, view, &style), &style)?;
-    for warning in &report.warnings {
-        messages.warn(warning);
-    }
-    for warning in edit_warnings(&asked) {
-        messages.warn(&warning.to_string());
-    }
-    Ok(Exit::Done)
+    rules::print_edit(&report, (view, None), settings, messages, || {
+        edit_warnings(&asked)
+    })
 }
 
 /// Warnings about users that an edit exempts and that do not exist on this host.

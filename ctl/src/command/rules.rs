@@ -1,22 +1,23 @@
 //! Shows, checks, exports and imports rule files of both kinds.
 
-use super::{confirm, connect, now};
+use super::{confirm, now, open_connection};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::convert_program::ProgramYaml;
 use crate::exit::{Error, Exit, read_error_reason};
-use crate::output::export::atomic_file::{AtomicFile, IfExists};
+use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
+use crate::output::guard::rules::{Difference, EditView};
 use crate::output::guard::{self, EditEffect};
 use crate::output::message::Messages;
-use crate::output::rules::{Difference, EditView};
 use crate::output::style::OutputStyle;
 use crate::output::text::Line;
-use crate::output::{print_lines, rules};
-use crate::rules_files::{self, MAX_FILE_BYTES, RulesCodec, RulesFileError, RulesFileFormat};
+use crate::output::{guard::rules, print_lines};
+use crate::rules_files::{self, RulesCodec, RulesFileError, RulesFileFormat};
 use crate::settings::Settings;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::guard::{EditReport, RulesRevision};
+use gpukill_proto::service::MAX_RULES_BYTES;
 use gpukill_proto::status::{DaemonStatus, Right};
 use std::fmt::Display;
 use std::io::Read as _;
@@ -64,7 +65,7 @@ pub(super) fn print_config(
     messages: Messages,
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout(), messages)?;
+    let daemon = open_connection(settings, messages)?;
     let (file, revision, text) = daemon.rules(kind, timeout())?;
     warn_no_file(kind, &file, revision.as_ref(), messages);
     rules::print_rules(&text)?;
@@ -107,7 +108,7 @@ pub(super) fn check<M: Display>(
         }
         None => {
             let timeout = || RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, timeout(), messages)?;
+            let daemon = open_connection(settings, messages)?;
             let (file, _, text) = daemon.rules(kind, timeout())?;
             let status = call!(daemon, timeout(), Status {})?;
             // Without the right to edit, a caller gets the rules in force and not those of the
@@ -226,7 +227,7 @@ fn read_text(file: &Path) -> Result<String, Error> {
     let read_error =
         |error: &dyn Display| Error::Usage(format!("cannot read {}: {error}", file.display()));
     let mut bytes = Vec::new();
-    let max_bytes = MAX_FILE_BYTES as u64 + 1;
+    let max_bytes = MAX_RULES_BYTES as u64 + 1;
     let read = if file == Path::new("-") {
         std::io::stdin()
             .lock()
@@ -254,11 +255,7 @@ pub(super) fn export<M: Display>(
     let goal =
         goal.map(|file| AtomicFile::create(file, IfExists::from_force(wanted.force), FILE_MODE));
     let goal = goal.transpose()?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let (file, revision, text) =
         daemon.rules(kind, RequestTimeout::starting_now(settings.timeout))?;
     warn_no_file(kind, &file, revision.as_ref(), messages);
@@ -289,7 +286,7 @@ pub(super) fn import(
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let style = OutputStyle::for_stdout(settings);
-    let daemon = connect(settings, timeout(), messages)?;
+    let daemon = open_connection(settings, messages)?;
     let host_warnings = new_host_warnings(kind, text, &daemon, settings, host_checks);
     let warn_about_host = || print_notices(&host_warnings, messages);
     daemon.offer_rules(text, timeout())?;
@@ -329,7 +326,7 @@ pub(super) fn import(
             "put these rules in the place of all?",
             "nothing was changed",
         )?;
-        let daemon = connect(settings, timeout(), messages)?;
+        let daemon = open_connection(settings, messages)?;
         daemon.offer_rules(text, timeout())?;
         daemon
     };
@@ -345,6 +342,24 @@ pub(super) fn import(
         shown(&report, Mode::Apply)?;
         print_notices(&report.warnings, messages);
         warn_about_host();
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints one edit with its effect, and the warnings about it.
+pub(super) fn print_edit(
+    report: &EditReport,
+    (view, effect): (EditView<'_>, Option<&EditEffect>),
+    settings: &Settings,
+    messages: Messages,
+    host_warnings: impl FnOnce() -> Vec<Lint>,
+) -> Result<Exit, Error> {
+    let style = OutputStyle::for_stdout(settings);
+    let lines = guard::edit_lines(report, view, effect, now(), &style);
+    print_lines(&lines, &style)?;
+    print_notices(&report.warnings, messages);
+    for warning in host_warnings() {
+        messages.warn(&without_line(warning).to_string());
     }
     Ok(Exit::Done)
 }
@@ -373,7 +388,7 @@ fn new_host_warnings(
 }
 
 /// Removes the line number from a warning about a text that the user has not seen.
-pub(super) fn without_line(warning: Lint) -> Lint {
+fn without_line(warning: Lint) -> Lint {
     Lint {
         position: None,
         ..warning

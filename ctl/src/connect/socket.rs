@@ -23,6 +23,8 @@ pub(crate) fn choose_socket(named: Option<&Path>) -> Result<PathBuf, Error> {
     let tmp = Path::new("/tmp");
     match find_own_socket(runtime.clone(), tmp, uid)? {
         Some(own) => Ok(own),
+        // The connection fails, with the reason.
+        None if is_hidden(&host_socket) => Ok(host_socket),
         None => Err(Error::NoDaemon([
             host_socket,
             own_socket_path(runtime, tmp, uid).0,
@@ -79,6 +81,12 @@ fn check_directory(directory: &Path, uid: u32) -> Result<bool, Error> {
     }
 }
 
+/// Whether a directory above the path does not let this user look.
+fn is_hidden(path: &Path) -> bool {
+    let found = path.metadata();
+    found.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 fn is_socket(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|found| found.file_type().is_socket())
@@ -96,6 +104,19 @@ mod tests {
             Err(Error::UnsafeSocket(_, why)) => Some(why),
             _ => None,
         }
+    }
+
+    #[test]
+    fn socket_in_a_closed_directory_is_hidden() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let closed = parent.path().join("closed");
+        create_dir(&closed).expect("a directory");
+        let socket = closed.join(SOCKET_NAME);
+        assert!(!is_hidden(&socket), "it does not exist");
+        set_permissions(&closed, Permissions::from_mode(0o000)).expect("it is own");
+        // Root may look everywhere.
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(is_hidden(&socket), !is_root);
     }
 
     #[test]

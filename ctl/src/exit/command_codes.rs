@@ -38,6 +38,16 @@ const KILL_CODES: &[Exit] = &[
     NoMatch,
 ];
 
+const ARCHIVE_CODES: &[Exit] = &[
+    Done,
+    Failed,
+    BadUsage,
+    NotPermitted,
+    NotSupported,
+    Unreachable,
+    PartlyDone,
+];
+
 const RESET_CODES: &[Exit] = &[
     Done,
     Failed,
@@ -59,7 +69,8 @@ pub fn command_exit_codes(path: &[&str]) -> &'static [Exit] {
         ["list" | "holders" | "explain"] => DRIVER_CODES,
         ["kill"] => KILL_CODES,
         ["reset"] => RESET_CODES,
-        ["audit"] | ["audit", "actions" | "export"] => LOOKUP_CODES,
+        ["audit", "archive"] => ARCHIVE_CODES,
+        ["audit"] | ["audit", "actions" | "timeline" | "export" | "series"] => LOOKUP_CODES,
         ["guard", "violations" | "snooze"] | ["forget"] => LOOKUP_CODES,
         _ => CALL_CODES,
     }

@@ -8,6 +8,14 @@ fn socket() -> PathBuf {
 }
 
 #[test]
+fn closed_socket_names_the_directories_to_check() {
+    let closed = Error::Connect(socket(), ConnectError::NotPermitted);
+    let expected =
+        "see who may open it, and each directory above it: namei -l /run/gpukill/gpukilld.sock";
+    assert_eq!(closed.hint(DaemonKind::Service).as_deref(), Some(expected));
+}
+
+#[test]
 fn every_error_has_its_exit_code() {
     let connect = |error| Error::Connect(socket(), error);
     let version = ProtocolVersion { major: 2, minor: 0 };

@@ -4,7 +4,8 @@
 use super::json;
 use crate::exit::Error;
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, WeekDocument,
+    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, RunDocument,
+    SeriesRowDocument, TimelineDocument, WeekDocument,
 };
 use gpukill_proto::text::sanitize;
 use serde::Serialize;
@@ -108,8 +109,23 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
+/// The names of the columns of a record.
 pub(crate) fn record_columns() -> Vec<&'static str> {
-    let columns = columns(AuditDocument::FIELDS, &[]);
+    column_names(AuditDocument::FIELDS)
+}
+
+/// The names of the columns of an action.
+pub(crate) fn action_columns() -> Vec<&'static str> {
+    column_names(ActionDocument::FIELDS)
+}
+
+/// The names of the columns of a run.
+pub(crate) fn run_columns() -> Vec<&'static str> {
+    column_names(RunDocument::FIELDS)
+}
+
+fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
+    let columns = columns(fields, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
 }
 
@@ -118,21 +134,50 @@ pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<Strin
     rows(&columns(AuditDocument::FIELDS, &[]), records, None, header)
 }
 
+/// A row for each run.
+pub(crate) fn runs(runs: &[RunDocument], header: Header) -> Result<String, Error> {
+    rows(&columns(RunDocument::FIELDS, &[]), runs, None, header)
+}
+
+/// A row for each bucket of usage over time.
+pub(crate) fn series_rows(buckets: &[SeriesRowDocument], header: Header) -> Result<String, Error> {
+    rows(
+        &columns(SeriesRowDocument::FIELDS, &[]),
+        buckets,
+        None,
+        header,
+    )
+}
+
 /// A row for each week.
 pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Error> {
     rows(&columns(WeekDocument::FIELDS, &[]), weeks, None, header)
 }
 
+/// A row for each entry of a timeline; its record stays JSON.
+pub(crate) fn timeline(entries: &[TimelineDocument], header: Header) -> Result<String, Error> {
+    let flat = entries.iter().map(|entry| {
+        Ok(TimelineDocument {
+            record: embedded_json(&entry.record)?,
+            ..entry.clone()
+        })
+    });
+    let flat = flat.collect::<Result<Vec<_>, Error>>()?;
+    rows(&columns(TimelineDocument::FIELDS, &[]), &flat, None, header)
+}
+
+/// A document as a text in one field.
+fn embedded_json(value: &Option<Value>) -> Result<Option<Value>, Error> {
+    let text = value.as_ref().map(json::on_one_line).transpose()?;
+    Ok(text.map(|text| Value::String(text.trim_end().to_owned())))
+}
+
 /// A row for each recorded action; its plan and its outcome stay JSON.
 pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<String, Error> {
-    let as_json = |value: &Option<Value>| -> Result<Option<Value>, Error> {
-        let text = value.as_ref().map(json::on_one_line).transpose()?;
-        Ok(text.map(|text| Value::String(text.trim_end().to_owned())))
-    };
     let flat = actions.iter().map(|action| {
         Ok(ActionDocument {
-            plan: as_json(&action.plan)?,
-            outcome: as_json(&action.outcome)?,
+            plan: embedded_json(&action.plan)?,
+            outcome: embedded_json(&action.outcome)?,
             ..action.clone()
         })
     });
@@ -157,7 +202,11 @@ fn rows(
         let row = serde_json::to_value(row).map_err(|error| Error::Output(error.into()))?;
         let texts = columns.iter().map(|(_, field, pointer)| {
             let value = row.get(field).and_then(|value| value.pointer(pointer));
-            value.map_or_else(String::new, value_text)
+            match value {
+                None => String::new(),
+                Some(value @ Value::Number(_)) => value_text(value),
+                Some(value) => not_a_formula(value_text(value)),
+            }
         });
         // A field may reach a terminal, and the daemon's escaping is not relied on.
         let texts = ts.map(str::to_owned).into_iter().chain(texts);
@@ -168,6 +217,17 @@ fn rows(
         .into_inner()
         .map_err(|error| Error::Output(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A text that no spreadsheet takes for a formula: a process chooses its name freely, and
+/// `=HYPERLINK(…)` would be evaluated. The quote in front makes it a text.
+fn not_a_formula(text: String) -> String {
+    let is_number = || text.parse().is_ok_and(f64::is_finite);
+    let begins_one = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    match begins_one && !is_number() {
+        true => format!("'{text}"),
+        false => text,
+    }
 }
 
 pub(crate) fn value_text(value: &Value) -> String {
@@ -206,6 +266,31 @@ mod tests {
             values.into_iter().any(has_object)
         });
         found.map(|(name, ..)| *name).collect()
+    }
+
+    #[test]
+    fn text_is_never_a_formula() {
+        for (text, expected) in [
+            ("=1+1", "'=1+1"),
+            ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+            ("-2+3", "'-2+3"),
+            ("@SUM(1)", "'@SUM(1)"),
+            ("\t=1", "'\t=1"),
+            ("-inf", "'-inf"),
+            ("-", "'-"),
+            ("-12.5", "-12.5"),
+            ("+3", "+3"),
+            ("python -m x", "python -m x"),
+            ("a=b", "a=b"),
+            ("", ""),
+        ] {
+            assert_eq!(not_a_formula(text.to_owned()), expected);
+        }
+        let mut snapshot = fixtures::snapshot();
+        snapshot.processes[0].name = gpukill_proto::reading::Reading::Value("=HYPERLINK(1)".into());
+        let list = ListDocument::new(&snapshot, &fixtures::brief(), &fixtures::suspected());
+        let rows = processes(&list, Header::Printed).expect("texts");
+        assert!(rows.contains(",'=HYPERLINK(1),"), "{rows}");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The output of `explain`, for people.
 
-use super::finding;
+use super::audit::summary::{hours, percent};
 use super::guard;
+use super::holders::finding;
 use super::holders::{open_files, passed_text, role_text};
+use super::list::processes::{command_line, ended_text, with_end_time};
 use super::owner_cells::{holder_owner, location, process_owner};
-use super::processes::{command_line, ended_text, with_end_time};
 use super::rogue;
 use super::status::labelled;
 use super::style::{OutputStyle, Symbols};
-use super::summary::{hours, percent};
 use super::text::{Line, Tone, escaped, wrap};
 use super::value::{clock, gpu, percent_cell, reading, size};
 use gpukill_proto::audit::AuditSummary;
@@ -22,8 +22,21 @@ use gpukill_proto::text::{LISTED_BEFORE_START, format_duration};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::time::Duration;
 
+/// How much `explain` shows of a process that is not suspicious.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExplainDetail {
+    /// One sentence.
+    Usual,
+    /// The score, the indicators, and what could not be examined.
+    All,
+}
+
 /// The lines of `gpukillctl explain`.
-pub(crate) fn lines(explained: &Explanation, style: &OutputStyle) -> Vec<Line> {
+pub(crate) fn lines(
+    explained: &Explanation,
+    detail: ExplainDetail,
+    style: &OutputStyle,
+) -> Vec<Line> {
     let mut lines = wrapped_lines(&title(explained, style.symbols), Tone::Strong, style);
     lines.extend(wrapped_lines(
         &start_text(explained, style),
@@ -31,7 +44,7 @@ pub(crate) fn lines(explained: &Explanation, style: &OutputStyle) -> Vec<Line> {
         style,
     ));
     lines.push(Line::default());
-    for (name, what) in rows(explained, style) {
+    for (name, what) in rows(explained, detail, style) {
         lines.extend(labelled(&name, &what, Tone::Plain, NAME_WIDTH, style));
     }
     for (index, finding) in &explained.findings {
@@ -95,7 +108,11 @@ fn start_text(explained: &Explanation, style: &OutputStyle) -> String {
     format!("pid {pid}, started {started}{}", ended.unwrap_or_default())
 }
 
-fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
+fn rows(
+    explained: &Explanation,
+    detail: ExplainDetail,
+    style: &OutputStyle,
+) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, what: String| rows.push((name.to_owned(), what));
     match (explained.uses.first(), explained.holds.first()) {
@@ -130,7 +147,7 @@ fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
     for (name, what) in guard::ruled(&explained.guard, explained.at, style) {
         row(&name, what);
     }
-    for (name, what) in rogue::looked(&explained.rogue, style) {
+    for (name, what) in rogue::looked(&explained.rogue, detail, style) {
         row(&name, what);
     }
     // A process that is never ended frees nothing.
@@ -370,7 +387,13 @@ fn finding_lines(
         .iter()
         .map(|(_, holder, _)| holder)
         .collect();
-    lines.extend(finding::details(finding, &holders, style));
+    let permission = &explained.may_end;
+    let own = permission.includes_caller.then_some(explained.pid);
+    let may_end = match permission.never_reason {
+        Some(_) => None,
+        None => Some(own.as_slice()),
+    };
+    lines.extend(finding::details(finding, &holders, may_end, style));
     lines
 }
 

@@ -6,6 +6,7 @@ mod edit_statement;
 mod own_jobs;
 mod process_rows;
 mod replay;
+pub(crate) mod rules;
 mod violation_text;
 mod violations;
 
@@ -15,11 +16,11 @@ pub(crate) use edit_statement::edit_statement;
 pub(crate) use own_jobs::own_job_lines;
 pub(super) use process_rows::rows as ruled;
 pub(crate) use replay::{MilderPolicies, replay_lines, test_lines};
-pub(super) use violation_text::reachability;
+pub(super) use violation_text::{measured_text, reachability, step_text, subject_name};
 pub(crate) use violations::violations;
 
+use self::rules::{EditView, is_no_change};
 use super::markers::WOULD_HAVE_ENDED;
-use super::rules::{self, EditView, is_no_change};
 use super::status::labelled;
 use super::style::OutputStyle;
 use super::text::{Line, Tone, escaped, wrap};
@@ -31,6 +32,7 @@ use gpukill_proto::guard::{
     EditReport, GuardMode, GuardReport, MAX_IDLE_SERVICES, OpenViolation, RuleKind, RulesDoubt,
     SnoozedRule,
 };
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 
 /// Maximum number of rules and of violations in the status.
@@ -136,7 +138,7 @@ fn limit_rows(
 /// `bob on GPU 5: default: idle, 51002 python, would end 14:37`
 fn open_violation_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) -> String {
     let evidence = &open.evidence;
-    let who = violation_text::subject_name(&open.subject, evidence);
+    let who = subject_name(&open.subject, evidence);
     let mut text = format!(
         "{who} on GPU {}: ",
         violation_text::device_indices(&evidence.runs)
@@ -334,7 +336,7 @@ fn count_jobs(count: u32) -> String {
     counted(count as usize, "job")
 }
 
-/// Until when nothing is ended, a sentence for each rule.
+/// How long and until when nothing is ended, a sentence for each rule.
 pub(crate) fn snooze_lines(
     snoozed: &[SnoozedRule],
     mode: Mode,
@@ -347,9 +349,11 @@ pub(crate) fn snooze_lines(
         let until = future_time(snooze.until, now, style);
         let rule = escaped(&snooze.rule.to_string(), style.symbols);
         let left = match snooze.left {
-            0 => "this was the last time".to_owned(),
-            several => format!("{several} left"),
+            0 => "no snooze left".to_owned(),
+            several => format!("{} left", counted(several as usize, "snooze")),
         };
+        // To the next minute: the answer took a moment.
+        let length = format_duration(snooze.until.plus_seconds(30).since(now));
         match (mode, is_dry(snooze)) {
             (_, true) if is_all_dry => format!(
                 "{rule}: nobody is ended for it (dry run): no more time is needed, and no snooze \
@@ -357,9 +361,11 @@ pub(crate) fn snooze_lines(
             ),
             (_, true) => format!("{rule}: nobody is ended for it (dry run)"),
             (Mode::DryRun, false) => {
-                format!("{rule}: nothing would be ended before {until}, {left}")
+                format!("{rule}: nothing would be ended for {length}, until {until}; {left}")
             }
-            (Mode::Apply, false) => format!("{rule}: nothing is ended before {until}, {left}"),
+            (Mode::Apply, false) => {
+                format!("{rule}: nothing is ended for {length}, until {until}; {left}")
+            }
         }
     });
     let lines = texts.flat_map(|text| wrap(&text, 0, 2, style.width));

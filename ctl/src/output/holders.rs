@@ -1,9 +1,10 @@
 //! The output of `holders`, for people: for each GPU a heading, a table of its holders, and the
 //! findings about memory that no process explains.
 
-use super::finding;
+pub(super) mod finding;
+
+use super::list::processes::{command_line, ended_text};
 use super::owner_cells::holder_owner;
-use super::processes::{command_line, ended_text};
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::text::{Line, Tone, escaped, wrap};

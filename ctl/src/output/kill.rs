@@ -3,19 +3,21 @@
 //! - [`heading`]: the selected processes, in one line.
 //! - [`rows`]: one line for each process, with details.
 //! - [`advice`]: a sentence, and a command that can be copied.
+//! - [`dry_run`]: the command that a dry run tries.
 //! - [`progress`]: how many processes have ended, and which is waited for.
 //! - [`memory`]: the memory that was released.
 //! - [`follow_up`]: other facts in the report.
 
 mod advice;
+mod dry_run;
 mod follow_up;
 mod heading;
 mod memory;
 mod progress;
 mod rows;
 
+use super::list::processes::command_line;
 use super::owner_cells::owner_name;
-use super::processes::command_line;
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::text::{Line, Tone, escaped, wrap};
@@ -24,6 +26,7 @@ use gpukill_proto::kill::{KillPlan, KillReport, KillTarget, PlannedAction};
 use gpukill_proto::reading::Reading;
 use rows::{ProcessRow, align_rows, outcome_row, target_row};
 
+pub(crate) use dry_run::dry_run_lines;
 pub(crate) use progress::progress_line;
 
 /// How much of a plan is shown.

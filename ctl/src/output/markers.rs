@@ -3,7 +3,7 @@
 use super::style::{OutputStyle, Symbols};
 use super::table::Cell;
 use super::text::Tone;
-use super::value::{future_time, time_or_weekday};
+use super::value::time_or_weekday;
 use gpukill_proto::guard::{GuardMode, GuardSummary, ViolationMark, find_marks};
 use gpukill_proto::model::GpuProcess;
 use gpukill_proto::units::Timestamp;
@@ -61,9 +61,9 @@ fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputSt
         0 => String::new(),
         more => format!(" +{more}"),
     };
+    let minute = |at| time_or_weekday(at, now, "%H:%M", style);
     if let Some(at) = mark.would_have_ended_at {
-        let at = time_or_weekday(at, now, "%H:%M", style);
-        return format!("{kind}{more}, {WOULD_HAVE_ENDED} {at}");
+        return format!("{kind}{more}, {WOULD_HAVE_ENDED} {}", minute(at));
     }
     // The deadline passed without a job that could be ended.
     let deadline = mark.deadline.filter(|deadline| *deadline > now);
@@ -74,7 +74,7 @@ fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputSt
         true => ends_text(mark.mode).to_owned(),
         false => format!("1 {}", ends_text(mark.mode)),
     };
-    format!("{kind}{more}, {ends} {}", future_time(deadline, now, style))
+    format!("{kind}{more}, {ends} {}", minute(deadline))
 }
 
 /// The consequence in this mode; a dry run ends no job.
@@ -108,6 +108,7 @@ mod tests {
                 source: RuleSource::Default,
                 kind: RuleKind::Idle,
             },
+            measured: None,
             mode,
             deadline: seconds.map(|seconds| NOW.plus_seconds(seconds)),
             would_have_ended_at: None,
@@ -126,7 +127,8 @@ mod tests {
             (mark(dry_run, None, true), 0, "idle"),
             (mark(dry_run, Some(-1), true), 1, "idle +1"),
             (mark(soft, later, true), 0, "idle, ends 14:37"),
-            (mark(enforce, Some(60), false), 0, "idle, 1 ends 14:03:31"),
+            (mark(enforce, Some(60), false), 0, "idle, 1 ends 14:03"),
+            (mark(soft, Some(43_200), true), 0, "idle, ends Sun 02:02"),
             (gone(0), 0, "idle, would have ended 14:02"),
             (gone(86_400), 1, "idle +1, would have ended Fri 14:02"),
         ];

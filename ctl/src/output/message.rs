@@ -2,8 +2,8 @@
 //! written is dropped.
 
 use super::print;
-use super::style::{Symbols, is_stderr_terminal};
-use super::text::escaped;
+use super::style::{Symbols, is_stderr_terminal, stderr_width};
+use super::text::{escaped, wrap};
 use crate::exit::{DaemonKind, Error, Exit};
 use crate::settings::LogLevel;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -53,7 +53,7 @@ impl Messages {
     /// A warning, which stops nothing.
     pub(crate) fn warn(self, what: &str) {
         if self.level >= LogLevel::Warn {
-            print_message("gpukillctl: ", what);
+            print_message("warning: ", what);
         }
     }
 
@@ -67,7 +67,7 @@ impl Messages {
     /// The subject of a question, printed at every level, because the person who answers must
     /// have seen it.
     pub(crate) fn question_subject(self, line: &str) {
-        print_message("", line);
+        print_unwrapped(line);
     }
 
     /// A debug step; the text is built only when it is printed.
@@ -80,7 +80,7 @@ impl Messages {
 
 /// An error of a program that the client starts; the client names the program.
 pub(crate) fn program_error(what: &str) {
-    print_message("", what);
+    print_unwrapped(what);
 }
 
 /// Asks on stderr. The answer is typed after the question, so the line does not end.
@@ -90,16 +90,60 @@ pub(crate) fn ask(question: &str) -> io::Result<()> {
     stderr.flush()
 }
 
+/// Prints a message, wrapped at the width of the terminal.
 fn print_message(prefix: &str, text: &str) {
-    let mut whole = String::from(prefix);
-    for (at, line) in text.lines().enumerate() {
-        if at > 0 {
-            whole.push('\n');
-        }
-        whole.push_str(&escaped(line, Symbols::Unicode));
+    write_message(&message_text(prefix, text, stderr_width()));
+}
+
+/// Prints a text that fits the terminal already, or has another reader.
+fn print_unwrapped(text: &str) {
+    write_message(&message_text("", text, None));
+}
+
+fn write_message(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The lines of a message, broken at blanks. The rest of a broken line is indented.
+fn message_text(prefix: &str, text: &str, max_width: Option<usize>) -> String {
+    let mut whole = String::new();
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    for (at, line) in text.split('\n').enumerate() {
+        let prefix = if at == 0 { prefix } else { "" };
+        let line = format!("{prefix}{}", escaped(line, Symbols::Unicode));
+        let words = line.trim_start_matches(' ');
+        let (indent, words) = (line.len() - words.len(), keep_commands_whole(words));
+        let lines = wrap(&words, indent, indent + 2, max_width);
+        whole.push_str(&line[..indent]);
+        whole.push_str(&lines.join("\n").replace(HELD_BLANK, " "));
+        whole.push('\n');
     }
-    whole.push('\n');
-    let _ = io::stderr().lock().write_all(whole.as_bytes());
+    whole
+}
+
+/// Stands for a blank that no line is broken at.
+const HELD_BLANK: char = '\u{a0}';
+
+/// Holds the words of commands together, so that they can be copied. A command follows a colon
+/// and ends with the text or before punctuation: `see why: systemctl status gpukilld; or …`
+fn keep_commands_whole(text: &str) -> String {
+    const PROGRAMS: [&str; 4] = ["gpukillctl", "gpukilld", "systemctl", "usermod"];
+    let mut kept = String::with_capacity(text.len());
+    let (mut is_command, mut follows_colon) = (false, false);
+    let mut words = text.split(' ').peekable();
+    while let Some(word) = words.next() {
+        kept.push_str(word);
+        let is_run = PROGRAMS.contains(&word)
+            // A sentence about the daemon goes on with a verb.
+            && (word != "gpukilld" || words.peek().is_some_and(|next| next.starts_with('-')));
+        is_command |= follows_colon && is_run;
+        is_command &= !word.ends_with([';', ',', ')']);
+        follows_colon = word.ends_with(':');
+        if words.peek().is_some() {
+            kept.push(if is_command { HELD_BLANK } else { ' ' });
+        }
+    }
+    kept
 }
 
 /// Maximum length of a wrong value to show; the reason follows it.
@@ -128,7 +172,7 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
         },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             print_message("gpukillctl: ", "a command is missing");
-            print_message("", &text);
+            print_unwrapped(&text);
             Exit::BadUsage
         }
         _ => {
@@ -169,6 +213,41 @@ mod tests {
     use super::*;
     use crate::args::parse;
     use std::ffi::OsString;
+
+    #[test]
+    fn message_is_wrapped_at_the_terminals_width_only() {
+        let text = "the first line is long\n  the second too\n";
+        assert_eq!(
+            message_text("warning: ", text, None),
+            "warning: the first line is long\n  the second too\n"
+        );
+        assert_eq!(
+            message_text("warning: ", text, Some(22)),
+            "warning: the first\n  line is long\n  the second too\n"
+        );
+        assert_eq!(
+            message_text("", text, Some(12)),
+            "the first\n  line is\n  long\n  the second\n    too\n"
+        );
+        assert_eq!(message_text("", "", Some(12)), "\n");
+        // Too narrow for any word.
+        assert_eq!(message_text("", "a\x1bb c", Some(0)), "a\\x1bb\n  c\n");
+    }
+
+    #[test]
+    fn command_in_a_message_stays_on_one_line() {
+        let hint = "see why: systemctl status gpukilld; or run one for yourself: gpukilld --user";
+        assert_eq!(
+            message_text("hint: ", hint, Some(24)),
+            "hint: see why:\n  systemctl status gpukilld;\n  or run one for\n  yourself:\n  \
+             gpukilld --user\n"
+        );
+        let sentence = "gpukilld ended the connection";
+        assert_eq!(
+            message_text("gpukillctl: ", sentence, Some(24)),
+            "gpukillctl: gpukilld\n  ended the connection\n"
+        );
+    }
 
     #[test]
     fn usage_error_is_one_line_and_a_hint() {

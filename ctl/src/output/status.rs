@@ -1,5 +1,7 @@
 //! The output of `status`, for people.
 
+pub(crate) mod report;
+
 use super::style::{OutputStyle, Symbols};
 use super::text::{Line, Tone, escaped, wrap};
 use super::value::{clock, counted, disk_size, future_time, thousands};
@@ -68,8 +70,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
         lines.extend(differ.map(|text| Line::with_tone(text, Tone::Doubtful)));
     }
     if let Some(group) = &status.caller.log_in_again_for {
-        let hint = format!("you were added to group {group}: log in again for its rights");
-        let hint = wrapped(&hint, 0, 2, style);
+        let hint = wrapped(&log_in_again_text(group), 0, 2, style);
         lines.extend(
             hint.into_iter()
                 .map(|text| Line::with_tone(text, Tone::Doubtful)),
@@ -93,6 +94,11 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
         lines.extend(labelled(&name, &what, tone, column, style));
     }
     lines
+}
+
+/// How the caller gets the rights of a group that the caller joined after logging in.
+pub(crate) fn log_in_again_text(group: &str) -> String {
+    format!("you were added to group {group}: log in again for its rights")
 }
 
 /// Whether this system can have the backend's devices. The daemon runs on Linux, and macOS

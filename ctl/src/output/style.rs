@@ -65,6 +65,14 @@ impl Symbols {
         }
     }
 
+    /// The signs of a chart, from the lowest value to the highest.
+    pub(crate) const fn chart_levels(self) -> &'static [&'static str] {
+        match self {
+            Self::Unicode => &["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
+            Self::Ascii => &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
+        }
+    }
+
     /// Marks cut text.
     pub(crate) const fn ellipsis(self) -> &'static str {
         match self {
@@ -180,7 +188,13 @@ fn is_dumb() -> bool {
 /// The columns of the terminal at standard error; 80 when the terminal does not report its
 /// size.
 pub(crate) fn stderr_columns() -> usize {
-    size_of(std::io::stderr()).map_or(80, |size| size.columns)
+    stderr_width().unwrap_or(80)
+}
+
+/// The columns of the terminal at standard error; `None` when standard error is no terminal or
+/// does not report its size.
+pub(crate) fn stderr_width() -> Option<usize> {
+    size_of(std::io::stderr()).map(|size| size.columns)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

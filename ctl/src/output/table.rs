@@ -73,11 +73,36 @@ impl Column {
     }
 }
 
+impl Column {
+    /// The column at this position, dropped after all others because somebody requested it. The
+    /// rightmost of such columns goes first, and the first column of a table never.
+    pub(crate) fn as_requested(self, position: usize) -> Self {
+        /// Above the ranks of columns that nobody requested.
+        const LAST_RANK: u8 = 250;
+        let after = u8::try_from(position).unwrap_or(LAST_RANK);
+        let rank = LAST_RANK.saturating_sub(after);
+        let when_narrow = match self.when_narrow {
+            kept if position == 0 => kept,
+            WhenNarrow::Stays | WhenNarrow::Goes(_) => WhenNarrow::Goes(rank),
+            WhenNarrow::Shrinks(min_width) | WhenNarrow::ShrinksThenGoes(min_width, _) => {
+                WhenNarrow::ShrinksThenGoes(min_width, rank)
+            }
+        };
+        Self {
+            when_narrow,
+            ..self
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub text: String,
     /// The tone of the text.
     pub tone: Tone,
+    /// The number of others that the text leaves out, which is shown behind it: `, 3 more`.
+    /// It stays when the text is cut.
+    pub more: u32,
 }
 
 impl Cell {
@@ -91,7 +116,25 @@ impl Cell {
         Self {
             text: text.into(),
             tone,
+            more: 0,
         }
+    }
+
+    /// The cell with a number of others behind its text.
+    pub(crate) fn and_more(self, more: u32) -> Self {
+        Self { more, ..self }
+    }
+
+    /// The number of others as it is shown.
+    fn tail(&self) -> String {
+        match self.more {
+            0 => String::new(),
+            more => format!(", {more} more"),
+        }
+    }
+
+    fn width(&self) -> usize {
+        width(&self.text) + self.tail().len()
     }
 }
 
@@ -164,12 +207,26 @@ impl Table {
             .collect()
     }
 
+    /// The positions of the columns that are dropped.
+    pub(crate) fn dropped_columns(&self, style: &OutputStyle) -> Vec<usize> {
+        let widths = self.column_widths(style.width).into_iter().enumerate();
+        widths
+            .filter(|(_, width)| width.is_none())
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// The width of the table with all its columns and uncut texts.
+    pub(crate) fn full_width(&self) -> usize {
+        total(&self.column_widths(None))
+    }
+
     /// The width of each column; `None` for a dropped column.
     fn column_widths(&self, max_width: Option<usize>) -> Vec<Option<usize>> {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|at| {
                 let cells = self.rows.iter().filter_map(|row| row.cells().get(at));
-                let widest = cells.map(|cell| width(&cell.text)).max().unwrap_or(0);
+                let widest = cells.map(Cell::width).max().unwrap_or(0);
                 widest.max(width(self.columns[at].title))
             })
             .collect();
@@ -254,24 +311,26 @@ impl Table {
 }
 
 fn push_cell(line: &mut Line, cell: &Cell, align: Align, columns: usize, style: &OutputStyle) {
+    let tail = cell.tail();
+    let room = columns.saturating_sub(tail.len());
     let natural = width(&cell.text);
-    let (text, taken) = if natural <= columns {
+    let (text, taken) = if natural <= room {
         (Cow::Borrowed(cell.text.as_str()), natural)
     } else {
-        let text = cut(&cell.text, columns, style.symbols);
+        let text = cut(&cell.text, room, style.symbols);
         let taken = width(&text);
         (Cow::Owned(text), taken)
     };
-    let padding = columns.saturating_sub(taken);
-    match align {
-        Align::Left => {
-            line.push(text, cell.tone);
-            line.pad(padding);
-        }
-        Align::Right => {
-            line.pad(padding);
-            line.push(text, cell.tone);
-        }
+    let padding = room.saturating_sub(taken);
+    if align == Align::Right {
+        line.pad(padding);
+    }
+    line.push(text, cell.tone);
+    if !tail.is_empty() {
+        line.push(tail, cell.tone);
+    }
+    if align == Align::Left {
+        line.pad(padding);
     }
 }
 
@@ -343,6 +402,20 @@ mod tests {
             printed(Some(12)),
             [" GPU  COMMA…", "   0  pytho…", "  11  模型", "   2  lost,…"]
         );
+    }
+
+    #[test]
+    fn number_of_others_is_never_cut() {
+        let mut table = Table::new(vec![
+            Column::right("GPU", WhenNarrow::Stays),
+            Column::left("TOP", WhenNarrow::Shrinks(8)),
+        ]);
+        let top = Cell::plain("alice python").and_more(11);
+        table.push(Row::Cells(vec![Cell::plain("0"), top]));
+        let row = |width| table.lines(&fixtures::style(width))[1].text();
+        assert_eq!(row(None), "   0  alice python, 11 more");
+        assert_eq!(row(Some(27)), "   0  alice python, 11 more");
+        assert_eq!(row(Some(22)), "   0  alice …, 11 more");
     }
 
     #[test]

@@ -9,15 +9,19 @@ mod kill;
 mod report;
 mod reset;
 mod rogue;
+mod timeline;
 mod unlisted;
+mod usage_report;
 
-use super::columns::{ColumnChoice, parse_columns};
+use super::audit::history::{PagedEntry as _, TimeSpan};
 use super::csv::Header;
+use super::explain::ExplainDetail;
 use super::fixtures::{NOW, brief, records, snapshot, status, style, suspected};
-use super::history::{PagedEntry as _, TimeSpan};
-use super::processes::columns::ProcessColumn;
+use super::guard::rules;
+use super::list::columns::{ColumnChoice, parse_columns};
+use super::list::processes::columns::ProcessColumn;
+use super::list::view::{self, Rows, View};
 use super::style::{OutputStyle, Symbols};
-use super::view::{Rows, View};
 use super::*;
 use crate::connect::AnnotatedSnapshot;
 use crate::settings::SortKey;
@@ -202,6 +206,27 @@ fn requested_columns_and_order() {
     check("list-columns.txt", &screens.join("\n"));
     let unknown = parse_columns::<ProcessColumn>("pid,fan").map(drop);
     assert!(unknown.is_err_and(|why| why.starts_with("column \"fan\" is not valid: write gpu, ")));
+}
+
+#[test]
+fn requested_column_is_shown_or_named() {
+    let typed = "gpu,name,temp,power,ecc,driver,cuda,fan,pstate,pcie,throttle,clock";
+    for width in [40, 60, 80, 160] {
+        let gpus = View {
+            gpu_columns: parse_columns(typed).expect("they exist"),
+            ..view(Rows::Gpus)
+        };
+        let shown = listed(&snapshot(), &gpus, &style(Some(width)));
+        assert!(shown.lines().all(|l| text::width(l) <= width), "{shown}");
+        let titles = shown.lines().nth(2).unwrap_or_default();
+        let note = shown.split_once("no room for ");
+        let note = note.and_then(|(_, note)| note.split(':').next());
+        let note = note.unwrap_or_default();
+        for name in typed.split(',') {
+            let is_shown = titles.contains(&name.to_uppercase());
+            assert_ne!(is_shown, note.contains(name), "{name} {shown}");
+        }
+    }
 }
 
 #[test]

@@ -173,12 +173,13 @@ fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, style: &OutputSt
     formatted(moment, form, style.zone)
 }
 
-/// The weekday and the minute of a time in the last six days, `Fri 14:02`; else the date and
-/// the minute.
+/// The weekday and the minute of a time in the last or next six days, `Fri 14:02`; else the date
+/// and the minute.
 pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
-    const LATELY: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
-    let is_recent = moment <= now && now.since(moment) < LATELY;
-    let form = if is_recent {
+    const NEAR_DAYS: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
+    // One of the two is 0.
+    let distance = now.since(moment).max(moment.since(now));
+    let form = if distance < NEAR_DAYS {
         "%a %H:%M"
     } else {
         "%Y-%m-%d %H:%M"
@@ -305,6 +306,16 @@ mod tests {
             future_time(now.plus_seconds(86_400), now, &style),
             "2026-11-22 14:02"
         );
+        for (distance, expected) in [
+            (600, "14:12"),
+            (-86_400, "Fri 14:02"),
+            (43_200, "Sun 02:02"),
+            (-6 * 86_400, "2026-11-15 14:02"),
+            (6 * 86_400, "2026-11-27 14:02"),
+        ] {
+            let moment = now.plus_seconds(distance);
+            assert_eq!(time_or_weekday(moment, now, "%H:%M", &style), expected);
+        }
         for zone in [Zone::Local, Zone::Utc] {
             let style = OutputStyle { zone, ..style };
             for distance in [

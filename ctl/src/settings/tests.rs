@@ -150,6 +150,60 @@ fn nearest_source_wins_for_every_key() {
     }
 }
 
+/// The rows of a table in the docs: the cells, and the words in code style of each.
+fn documented_rows(page: &str, heading: &str) -> Vec<Vec<Vec<String>>> {
+    let (_, section) = page.split_once(heading).expect("the heading is there");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| "));
+    let words = |cell: &str| {
+        let words = cell.split('`').skip(1).step_by(2);
+        words.map(str::to_owned).collect()
+    };
+    // The first row has the titles.
+    rows.skip(1)
+        .map(|row| row.trim_matches('|').split('|').map(words).collect())
+        .collect()
+}
+
+#[test]
+fn documented_keys_and_variables_of_gpu_kill_work() {
+    let page = include_str!("../../../docs/from-gpu-kill.md");
+    let rows = documented_rows(page, "## Settings of the client\n");
+    let (mut keys, mut variables) = (0, 0);
+    for row in &rows {
+        let [their_keys, their_variables, ours] = row.as_slice() else {
+            panic!("{row:?}");
+        };
+        let Some(key) = their_keys.first() else {
+            // A variable without a key is of the daemon, or means nothing here.
+            for name in their_variables {
+                let set = settings("list", Some((name, "1")), "");
+                assert_eq!(set, settings("list", None, ""), "{name}");
+            }
+            continue;
+        };
+        let begins = format!("{key} = ");
+        let case = CASES.iter().find(|case| case.line.0.starts_with(&begins));
+        let case = case.unwrap_or_else(|| panic!("there is no key {key}"));
+        let (line, by_file) = case.line;
+        assert_eq!(
+            (case.shown)(&settings("list", None, line)),
+            by_file,
+            "{key}"
+        );
+        keys += 1;
+        let is_variable = |word: &&String| word.starts_with("GPUKILL_");
+        let named = their_variables.iter().chain(ours);
+        for name in named.filter(is_variable) {
+            let (_, value, expected) = case.variable;
+            let set = settings("list", Some((name, value)), "");
+            assert_eq!((case.shown)(&set), expected, "{name}");
+            variables += 1;
+        }
+    }
+    assert_eq!((rows.len(), keys, variables), (10, 8, 8));
+}
+
 #[test]
 fn booleans_accept_words_and_numbers() {
     for word in ["1", "yes", "ON", "True"] {

@@ -70,7 +70,8 @@ fn no_match_exits_8_and_prints_documents() {
             "list --filter ^x",
             "no GPU here is used by processes like ^x",
         ),
-        ("audit --user zoe", "no record matches"),
+        ("audit --user zoe", "no run matches"),
+        ("audit --samples --user zoe", "no sample matches"),
     ];
     for (arguments, message) in cases {
         let output = run(&daemon.socket, arguments);
@@ -174,22 +175,44 @@ fn audit_requests_pages_up_to_its_limit() {
         assert_eq!(output.status.code(), Some(0), "{arguments}");
         (stdout(&output).lines().count(), stderr(&output))
     };
-    // Standard error is no terminal, so there is no hint.
-    assert_eq!(lines("audit -o ndjson"), (1000, String::new()));
-    assert_eq!(lines("audit -o ndjson --limit 1500"), (1500, String::new()));
-    assert_eq!(lines("audit -o ndjson --limit 0"), (2500, String::new()));
-    assert_eq!(lines("audit -o csv --limit 0"), (2501, String::new()));
-    assert_eq!(lines("audit --limit 0"), (2503, String::new()));
-    assert_eq!(lines("audit --limit 5 --log-level error").1, "");
-    let output = run(&daemon.socket, "audit -o json --limit 2001");
-    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
-    let records = document["records"].as_array().expect("it has them");
-    let ids: Vec<_> = records
-        .iter()
-        .filter_map(|record| record["id"].as_u64())
-        .collect();
-    assert_eq!(ids, (500..=2500).rev().collect::<Vec<_>>());
-    assert_eq!(document["more"], true);
+    // A table ends with the gap in the recording.
+    for (audit, list, table) in [
+        ("audit", "runs", 2504),
+        ("audit --samples", "records", 2503),
+    ] {
+        let lines = |arguments: &str| lines(&format!("{audit} {arguments}"));
+        // Standard error is no terminal, so there is no hint.
+        assert_eq!(lines("-o ndjson"), (1000, String::new()));
+        assert_eq!(lines("-o ndjson --limit 1500"), (1500, String::new()));
+        assert_eq!(lines("-o ndjson --limit 0"), (2500, String::new()));
+        assert_eq!(lines("-o csv --limit 0"), (2501, String::new()));
+        assert_eq!(lines("--limit 0"), (table, String::new()));
+        assert_eq!(lines("--limit 5 --log-level error").1, "");
+        let output = run(&daemon.socket, &format!("{audit} -o json --limit 2001"));
+        let document: serde_json::Value =
+            serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        let records = document[list].as_array().expect("it has them");
+        let ids: Vec<_> = records
+            .iter()
+            .filter_map(|record| record["id"].as_u64())
+            .collect();
+        assert_eq!(ids, (500..=2500).rev().collect::<Vec<_>>());
+        assert_eq!(document["more"], true);
+        assert_eq!(document["gaps"].is_array(), list == "runs");
+    }
+    let processes = |arguments: &str| {
+        let output = run(
+            &daemon.socket,
+            &format!("audit -o json --limit 1 {arguments}"),
+        );
+        let document: serde_json::Value =
+            serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        document["runs"][0]["processes"].as_u64()
+    };
+    assert_eq!(
+        (processes(""), processes("--processes")),
+        (Some(2), Some(1))
+    );
 }
 
 #[test]

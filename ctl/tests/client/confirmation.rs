@@ -209,3 +209,25 @@ fn question_for_another_users_or_gpuless_process() {
         assert_eq!(run(&daemon.socket, "kill 7").status.code(), Some(0));
     }
 }
+
+#[test]
+fn process_chosen_by_a_selector_is_asked_about() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = daemon(
+        directory.path(),
+        plan(&[(7, planned_end())]),
+        vec![report(&[(7, ended_outcome())])],
+    );
+    let question = "End it? [y/N] ";
+    for arguments in ["kill --user alice", "kill --mine", "kill --gpu 0 --batch"] {
+        let (shown, code, _) =
+            run_with_answer(&daemon, arguments, question, "n\n", "nothing was ended\r\n");
+        assert!(shown.contains("process 7 on GPU 0"), "{shown}");
+        assert_eq!((code, started_count(&daemon)), (Some(1), 0), "{arguments}");
+    }
+    // Nobody can be asked.
+    let output = run(&daemon.socket, "kill --user alice");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (_, code, _) = run_with_answer(&daemon, "kill --user alice", question, "y\n", "\n");
+    assert_eq!((code, started_count(&daemon)), (Some(0), 2));
+}

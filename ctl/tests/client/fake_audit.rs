@@ -3,8 +3,10 @@
 use crate::fake_daemon::NOW;
 use gpukill_proto::audit::{
     ActionCursor, ActionPage, ActionQuery, ActionRecord, AuditFilter, AuditPage, AuditQuery,
-    AuditRecord, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes,
-    UsageTotals, WeekTime,
+    AuditRecord, AuditSeries, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime,
+    RunCursor, RunEnd, RunGpu, RunPage, RunQuery, RunRecord, RunUnit, SeriesBucket, SeriesLine,
+    SeriesQuery, TimelineCursor, TimelineEntry, TimelineEvent, TimelinePage, TimelineQuery,
+    TimelineSource, UsageTimes, UsageTotals, WeekTime,
 };
 use gpukill_proto::model::{DeviceId, Owner, OwnerKind};
 use gpukill_proto::reading::Reading;
@@ -23,12 +25,18 @@ pub(crate) fn records(query: &AuditQuery) -> AuditPage {
     AuditPage {
         records,
         next: (next > 1 && count > 0).then_some(next),
+        first_rows: Vec::new(),
     }
 }
 
+/// Nothing is recorded before this time, in 1980.
+const FIRST_RECORD: Timestamp = Timestamp(315_532_800_000);
+
 /// She uses only one of the GPUs.
 fn selects_alice(filter: &AuditFilter) -> bool {
-    matches!(filter.user.as_deref(), None | Some("alice")) && filter.gpu.as_deref() != Some("1")
+    filter.until > FIRST_RECORD
+        && matches!(filter.user.as_deref(), None | Some("alice"))
+        && filter.gpu.as_deref() != Some("1")
 }
 
 fn record(id: u64) -> AuditRecord {
@@ -55,6 +63,103 @@ fn record(id: u64) -> AuditRecord {
             held_ms: 10_000,
             connections: Reading::Unsupported,
         },
+    }
+}
+
+/// 2500 runs, all of alice; with a gap in the recording.
+pub(crate) fn runs(query: &RunQuery) -> RunPage {
+    let newest = query.before.map_or(2501, |before| before.id) - 1;
+    let count = if selects_alice(&query.filter) {
+        newest.min(query.limit.into())
+    } else {
+        0
+    };
+    let runs: Vec<RunRecord> = (0..count)
+        .map(|back| run(newest - back, query.unit))
+        .collect();
+    let last = runs.last().filter(|last| last.id > 1);
+    let next = last.map(|last| RunCursor {
+        from: last.from,
+        id: last.id,
+    });
+    let gap = Gap {
+        from: NOW.plus_seconds(-7_200),
+        until: NOW.plus_seconds(-3_600),
+    };
+    RunPage {
+        next,
+        runs,
+        gaps: vec![gap]
+            .into_iter()
+            .filter(|gap| gap.from < query.filter.until)
+            .collect(),
+        recorded_since: Some(NOW.plus_seconds(-86_400 * 9)),
+    }
+}
+
+/// Two hours of one GPU of alice, at work half of the time.
+pub(crate) fn series(query: &SeriesQuery) -> AuditSeries {
+    let bucket = SeriesBucket {
+        covered_ms: HOUR_MS,
+        busy_ms: HOUR_MS / 2,
+        idle_ms: HOUR_MS / 2,
+        ..SeriesBucket::default()
+    };
+    let line = SeriesLine {
+        gpu: Some(RunGpu {
+            index: 0,
+            device: DeviceId("GPU-8f3c0000".into()),
+        }),
+        owner: None,
+        job: None,
+        buckets: vec![bucket; 2],
+    };
+    let lines = if selects_alice(&query.filter) {
+        vec![line]
+    } else {
+        vec![]
+    };
+    AuditSeries {
+        since: NOW.plus_seconds(-7_200),
+        step_ms: HOUR_MS,
+        lines,
+        more_lines: 0,
+    }
+}
+
+fn run(id: u64, unit: RunUnit) -> RunRecord {
+    let from = NOW.plus_seconds(-60 * (2501 - i64::try_from(id).expect("it is small")));
+    RunRecord {
+        id,
+        from,
+        until: NOW,
+        gpus: vec![RunGpu {
+            index: 0,
+            device: DeviceId("GPU-8f3c0000".into()),
+        }],
+        pids: vec![100, 101],
+        processes: match unit {
+            RunUnit::Job => 2,
+            RunUnit::Process => 1,
+        },
+        label: "python train.py".into(),
+        command: Reading::Withheld,
+        name: Some("python".into()),
+        uid: Some(1000),
+        user: Some("alice".into()),
+        owner: None,
+        container: None,
+        job: None,
+        used: UsageTotals {
+            busy_ms: 54_000,
+            idle_ms: 6_000,
+            unknown_ms: 0,
+            memory_mib_s: 60 << 10,
+            memory_max: Some(Bytes::mib(1024)),
+            runs: 2,
+        },
+        utilization: Some(Percent(61)),
+        end: RunEnd::Exited,
     }
 }
 
@@ -130,12 +235,44 @@ pub(crate) fn summary(filter: &AuditFilter) -> AuditSummary {
     }
 }
 
+/// 1500 starts of daemons, two at each moment, in pages of at most 400 with an empty page between.
+pub(crate) fn timeline(query: &TimelineQuery) -> TimelinePage {
+    let first = query.from.map_or(1, |from| from.id);
+    let is_empty = first.is_multiple_of(400);
+    let count = if is_empty { 0 } else { query.limit.min(399) };
+    let next = match is_empty {
+        true => first + 1,
+        false => first + u64::from(count),
+    };
+    let ids = (first..next.min(1501)).filter(|_| !is_empty);
+    let at = |id: u64| NOW.plus_seconds(i64::try_from(id / 2).expect("few") - 1501);
+    let entry = |id| TimelineEntry {
+        at: at(id),
+        gpus: vec![],
+        event: TimelineEvent::Action(ActionRecord {
+            kind: "started".into(),
+            ..action(id)
+        }),
+    };
+    TimelinePage {
+        entries: ids.map(entry).collect(),
+        next: (next <= 1500).then(|| TimelineCursor {
+            at: at(next),
+            source: TimelineSource::Event,
+            id: next,
+        }),
+        stretches_omitted: query.pid.is_none(),
+    }
+}
+
 /// 1500 kills, two at each moment: the second of every ten is refused.
 pub(crate) fn actions(query: &ActionQuery) -> ActionPage {
     let all = (1..=1500).rev().map(action).filter(|action| {
         let cursor = cursor(action);
         let is_of_kind = query.kind.as_ref().is_none_or(|kind| *kind == action.kind);
-        is_of_kind && query.before.is_none_or(|before| cursor < before)
+        is_of_kind
+            && query.until > FIRST_RECORD
+            && query.before.is_none_or(|before| cursor < before)
     });
     let mut all = all.peekable();
     // Pages of this daemon have at most 400 entries.

@@ -8,11 +8,12 @@ use crate::fake_reset::FakeResets;
 use crate::fake_rogue;
 pub(crate) use crate::fake_server::FakeDaemon;
 use crate::fake_snapshot::{device, process};
+use crate::fake_store::FakeStore;
 pub(crate) use crate::script::{NOW, Script, backend, take_one};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
-    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
-    PruneReport,
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSeries, AuditSummary, Backup,
+    CopyId, PruneReport, RunPage, RunQuery, SeriesQuery, TimelinePage, TimelineQuery,
 };
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
@@ -75,6 +76,11 @@ impl Session {
 }
 
 impl Session {
+    /// The store that the test has chosen.
+    fn store(&self) -> Option<FakeStore> {
+        self.0.store.lock().expect("not poisoned").clone()
+    }
+
     fn may_quiesce(&self) -> Result<(), Refusal> {
         if self.0.caller_is_operator {
             return Ok(());
@@ -105,17 +111,18 @@ impl Gpukill for Session {
     }
 
     async fn status(self, _: Context) -> Result<DaemonStatus, Refusal> {
+        let store = self.store();
         Ok(DaemonStatus {
             version: self.0.release.into(),
             protocol: PROTOCOL_VERSION,
-            host: "box".into(),
+            host: store.as_ref().map_or("box", |store| store.host).into(),
             started_at: NOW,
-            now: NOW,
+            now: store.as_ref().map_or(NOW, |store| store.now),
             caller: CallerReport {
                 uid: 1000,
                 user: Reading::Value("alice".into()),
                 rights: vec![Right::Look],
-                log_in_again_for: None,
+                log_in_again_for: self.0.new_group.map(str::to_owned),
             },
             personal: false,
             will_not_act: None,
@@ -133,7 +140,12 @@ impl Gpukill for Session {
                 directory: "/var/lib/gpukill".into(),
                 samples: Bytes(0),
                 audit: Bytes(0),
-                written_at: None,
+                // After every time range, so that each starts before.
+                recorded_since: match &store {
+                    Some(store) => store.actions.iter().map(|action| action.at).min(),
+                    None => Some(Timestamp(4_102_444_800_000)),
+                },
+                written_at: store.and_then(|store| store.written_at),
                 written: 0,
                 dropped: 0,
             },
@@ -188,7 +200,15 @@ impl Gpukill for Session {
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        Ok(fake_audit::records(&query))
+        let Some(store) = self.store() else {
+            return Ok(fake_audit::records(&query));
+        };
+        tokio::time::sleep(store.page_time).await;
+        if query.before.is_some() {
+            let mut store = self.0.store.lock().expect("not poisoned");
+            store.as_mut().expect("it has one").delete_next();
+        }
+        Ok(self.store().expect("it has one").records(&query))
     }
 
     async fn plan_kill(self, _: Context, request: KillRequest) -> Result<KillPlanPage, Refusal> {
@@ -257,11 +277,25 @@ impl Gpukill for Session {
     }
 
     async fn audit_actions(self, _: Context, query: ActionQuery) -> Result<ActionPage, Refusal> {
-        Ok(fake_audit::actions(&query))
+        Ok(match self.store() {
+            Some(store) => store.actions(&query),
+            None => fake_audit::actions(&query),
+        })
     }
 
-    async fn prune(self, _: Context, _: Timestamp, _: bool) -> Result<PruneReport, Refusal> {
-        Err(Refusal::Internal)
+    async fn timeline(self, _: Context, query: TimelineQuery) -> Result<TimelinePage, Refusal> {
+        Ok(fake_audit::timeline(&query))
+    }
+
+    async fn prune(
+        self,
+        _: Context,
+        before: Timestamp,
+        is_dry_run: bool,
+    ) -> Result<PruneReport, Refusal> {
+        let mut store = self.0.store.lock().expect("not poisoned");
+        let store = store.as_mut().ok_or(Refusal::Internal)?;
+        Ok(store.prune(before, is_dry_run))
     }
 
     async fn backup(self, _: Context) -> Result<Backup, Refusal> {
@@ -314,6 +348,20 @@ impl Gpukill for Session {
         _: bool,
     ) -> Result<EditReport, Refusal> {
         Err(Refusal::Internal)
+    }
+
+    async fn audit_runs(self, _: Context, query: RunQuery) -> Result<RunPage, Refusal> {
+        match self.store() {
+            Some(store) if store.slow_runs.contains(&query.filter.since) => {
+                Err(Refusal::TooSlow("reading this many runs".into()))
+            }
+            Some(store) => Ok(store.runs(&query)),
+            None => Ok(fake_audit::runs(&query)),
+        }
+    }
+
+    async fn audit_series(self, _: Context, query: SeriesQuery) -> Result<AuditSeries, Refusal> {
+        Ok(fake_audit::series(&query))
     }
 
     async fn snooze(self, _: Context, _: u32, _: bool) -> Result<Vec<SnoozedRule>, Refusal> {

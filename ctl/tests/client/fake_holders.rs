@@ -78,6 +78,7 @@ pub(crate) fn page(held: &[DeviceHolders], wanted: Option<&DeviceId>, start: u32
         } else {
             vec![]
         },
+        may_end: device.holders.iter().map(|holder| holder.pid).collect(),
         device: DeviceHolders {
             holders,
             ..device.clone()

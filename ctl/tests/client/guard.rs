@@ -31,7 +31,8 @@ fn violations_are_paged_up_to_the_limit() {
 fn only_an_unknown_user_is_an_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = FakeDaemon::start(directory.path(), Script::default());
-    let nothing = "no open violation\nnothing was decided in this time\n";
+    let nothing = "no open violation\nnothing was decided in this time\n\
+                   recording began 2100-01-01 00:00:00\n";
     let nobody = "gpukillctl: no violation is of no-such-person: no user is called \
         no-such-person\n";
     for (user, expected) in [
@@ -115,4 +116,7 @@ fn help_ends_with_examples() {
     }
     let root = stdout(&run(nowhere, "--help"));
     assert!(root.contains("\nEach command has examples: "), "{root}");
+    let report = "\nTo report a bug, give the output of gpukillctl status --report to the admin of \
+                  this host\n";
+    assert!(root.contains(report), "{root}");
 }

@@ -167,7 +167,7 @@ GPU 0: 1 orphaned worker of carol keeps its memory.
   - 60211 (python of carol) has the device open, and the driver does not list it
   - its process group's leader 60190 is gone
   - its parent is 1, which adopts orphaned processes
-To free it: gpukillctl kill 60211
+To free it, ask carol or an operator to end it
 "
     );
     let output = run(&daemon.socket, "explain 60211 -o json");

@@ -160,18 +160,19 @@ fn dry_run_starts_nothing() {
     let denied = || PlannedAction::Denied("bob".into());
     let planned = plan(&[(7, planned_end()), (8, planned_end()), (9, denied())]);
     let daemon = daemon(directory.path(), planned, vec![]);
-    let expected = "\
+    let socket = daemon.socket.display();
+    let expected = format!(
+        "\
 2 processes of alice on GPU 0, 2.0 GiB; 1 other is left alone
  PID  USER   GPU  MEMORY  JOB     SIGNALS  COMMAND
    7  alice    0    1.0G  tree 7  SIGTERM  python train.py
    8  alice    0    1.0G  tree 8  SIGTERM  python train.py
   denied  9  python train.py  it belongs to alice: ask bob
-";
-    let output = run(&daemon.socket, "kill --user alice --dry-run");
-    assert_eq!(
-        output_parts(&output),
-        (Some(0), expected.into(), String::new())
+dry run: nothing was ended; the real run: gpukillctl --socket {socket} kill --user alice --batch
+"
     );
+    let output = run(&daemon.socket, "kill --user alice --dry-run");
+    assert_eq!(output_parts(&output), (Some(0), expected, String::new()));
     let output = run(&daemon.socket, "kill --user alice --dry-run --yes -o json");
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
     assert_eq!(document["selector"], "--user \"alice\"");

@@ -22,7 +22,8 @@ fn broken_connection_is_restored_once() {
     daemon.script.killed.hang_ups.store(1, SeqCst);
     let output = run(&daemon.socket, "kill 4182");
     let broke = "gpukillctl: gpukilld ended the connection: it went away";
-    let expected = format!("{broke}; reconnecting to follow the kill\n");
+    let warned = broke.replace("gpukillctl: ", "warning: ");
+    let expected = format!("{warned}; reconnecting to follow the kill\n");
     assert_eq!(
         (output.status.code(), stderr(&output)),
         (Some(0), expected.clone())

@@ -6,6 +6,7 @@
 //! - `reset`: `reset` while it is followed; `fake_reset` answers it.
 //! - `holders`: `holders` and `explain`; `fake_holders` answers them.
 //! - `audit`: `audit`; `fake_audit` answers it.
+//! - `archive`, `archive_interrupted`: `audit archive`; `fake_store` answers it.
 //! - `guard`: `guard violations`; `fake_guard` answers it.
 //! - `rogue`: `rogue scan`; `fake_rogue` answers it.
 //! - `quiesce`: `quiesce` and `resume`.
@@ -14,6 +15,8 @@
 //! - `watch`: `list --watch`, on a stream and on a `terminal`.
 
 mod answers;
+mod archive;
+mod archive_interrupted;
 mod audit;
 mod availability;
 mod confirmation;
@@ -26,6 +29,7 @@ mod fake_reset;
 mod fake_rogue;
 mod fake_server;
 mod fake_snapshot;
+mod fake_store;
 mod guard;
 mod holders;
 mod kill;

@@ -91,9 +91,9 @@ fn progress_line_is_removed_before_messages() {
     daemon.script.killed.hang_ups.store(1, SeqCst);
     push_report(&daemon, report_with_ended(2, Stage::Ending, &[]));
     assert_eq!(
-        terminal.read_until("follow the kill\r\n"),
-        "\r\x1b[Kgpukillctl: gpukilld ended the connection: it went away; reconnecting to follow \
-        the kill\r\n"
+        terminal.read_until("  kill\r\n"),
+        "\r\x1b[Kwarning: gpukilld ended the connection: it went away; reconnecting to follow the\r\n  \
+        kill\r\n"
     );
     assert_eq!(terminal.read_until("\x1b[K"), line);
     signal(&child, Signal::INT);

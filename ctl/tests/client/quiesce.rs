@@ -89,3 +89,21 @@ fn denied_quiesce_states_people_to_ask() {
         );
     }
 }
+
+#[test]
+fn denied_member_of_a_new_group_is_to_log_in_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let added = Script {
+        caller_is_operator: false,
+        new_group: Some("gpukill-operators"),
+        ..Script::default()
+    };
+    let daemon = FakeDaemon::start(directory.path(), added);
+    let output = run(&daemon.socket, "quiesce");
+    assert_eq!(output.status.code(), Some(4));
+    assert_eq!(
+        stderr(&output),
+        "gpukillctl: cannot release the driver\n\
+         hint: you were added to group gpukill-operators: log in again for its rights\n"
+    );
+}

@@ -104,7 +104,8 @@ fn broken_connection_is_restored_once() {
     daemon.script.resets.hang_ups.store(1, SeqCst);
     let output = run(&daemon.socket, "reset --all --yes");
     let broke = "gpukillctl: gpukilld ended the connection: it went away";
-    let again = format!("{broke}; reconnecting to follow the reset\n");
+    let warned = broke.replace("gpukillctl: ", "warning: ");
+    let again = format!("{warned}; reconnecting to follow the reset\n");
     assert_eq!(
         (output.status.code(), stderr(&output)),
         (Some(0), again.clone())

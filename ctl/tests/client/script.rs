@@ -2,6 +2,7 @@
 
 use crate::fake_kill::FakeKills;
 use crate::fake_reset::FakeResets;
+use crate::fake_store::FakeStore;
 use gpukill_proto::holders::DeviceHolders;
 use gpukill_proto::model::{BackendReport, BackendState};
 use gpukill_proto::reading::Reading;
@@ -29,6 +30,8 @@ pub(crate) struct Script {
     /// The devices with their holders.
     pub held: Mutex<Vec<DeviceHolders>>,
     pub caller_is_operator: bool,
+    /// The group that the caller joined after logging in.
+    pub new_group: Option<&'static str>,
     pub killed: FakeKills,
     pub resets: FakeResets,
     /// How long the driver takes to be released.
@@ -37,6 +40,8 @@ pub(crate) struct Script {
     pub quiesced: Mutex<Option<Timestamp>>,
     /// Whether a process of the snapshot is marked as a rogue.
     pub marks_a_rogue: bool,
+    /// The store; `None` for that of `fake_audit`.
+    pub store: Mutex<Option<FakeStore>>,
     pub version: ProtocolVersion,
     /// The daemon's release.
     pub release: &'static str,
@@ -54,11 +59,13 @@ impl Default for Script {
             has_devices: true,
             held: Mutex::new(Vec::new()),
             caller_is_operator: true,
+            new_group: None,
             killed: FakeKills::default(),
             resets: FakeResets::default(),
             letting_go: Duration::ZERO,
             quiesced: Mutex::new(None),
             marks_a_rogue: false,
+            store: Mutex::new(None),
             version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION"),
         }

@@ -53,7 +53,7 @@ fn daemon_document(daemon: &DaemonSettings, effect: &ForeignPids) -> Value {
         "state_dir": state_dir.display().to_string(),
         "poll_interval": duration_text(*poll_interval),
         "foreign_pids": foreign_pids,
-        "foreign_pids_believed": *effect == ForeignPids::Allow,
+        "foreign_pids_allowed": *effect == ForeignPids::Allow,
     })
 }
 

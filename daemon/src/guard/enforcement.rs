@@ -2,25 +2,33 @@
 //! deadlines on request.
 //!
 //! The choice of a job is saved before anything is done, and the start of its signals before the
-//! first signal: a daemon that is killed at any moment ends no job twice.
+//! first signal: a daemon that is killed at any moment does not end the same job again at once.
 
+use super::rules::GuardRulesInForce;
 use super::worker::{GuardCommand, GuardWorker, log_step};
 use crate::kill::{EnforcementObserver, KillService};
 use crate::log_events::event;
-use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus, SnoozeRequest};
-use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
+use gpukill_policy::guard::{CompiledRules, SnoozeError};
+use gpukill_proto::guard::{EnforcementOutcome, GuardMode, GuardRecord};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-/// The service that ends jobs, and the channel for its outcomes.
+/// The service that ends jobs, and the observer of the ends.
 pub(super) struct GuardEnforcer {
     pub(super) enforcer: KillService,
+    pub(super) observer: GuardObserver,
+}
+
+/// The guard, for an enforcement that is under way.
+#[derive(Clone)]
+pub(super) struct GuardObserver {
     pub(super) commands: SyncSender<GuardCommand>,
+    pub(super) in_force: watch::Receiver<GuardRulesInForce>,
 }
 
 /// A snooze request for the thread of the guard.
@@ -69,11 +77,11 @@ impl Drop for SnoozePermit {
 /// disk may be slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl EnforcementObserver for SyncSender<GuardCommand> {
+impl EnforcementObserver for GuardObserver {
     fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool {
         let (answer, answered) = sync_channel(1);
         let command = GuardCommand::ConfirmStart(Arc::clone(enforcement), answer);
-        self.send(command).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
+        self.commands.send(command).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
     }
 
     fn finish(
@@ -84,20 +92,34 @@ impl EnforcementObserver for SyncSender<GuardCommand> {
     ) {
         // A guard that has ended saves nothing more; the store has the action itself.
         let command = GuardCommand::Outcome(Arc::clone(enforcement), outcome, signals);
-        let _ = self.send(command);
+        let _ = self.commands.send(command);
+    }
+
+    fn withdrawal_reason(&self, rules: &CompiledRules) -> Option<&'static str> {
+        let in_force = self.in_force.borrow();
+        if in_force.rules.compiled.is_same(rules) {
+            return None;
+        }
+        Some(match in_force.rules().mode {
+            GuardMode::Disabled => "the guard was switched off",
+            GuardMode::DryRun => "the guard was switched to dry run",
+            GuardMode::Soft | GuardMode::Enforce => "the rules of the guard changed",
+        })
     }
 }
 
 impl GuardWorker {
     /// Starts to end a chosen job.
-    pub(super) fn enforce(&self, enforcement: Enforcement) {
+    pub(super) fn enforce(&mut self, enforcement: Enforcement) {
         let Some(armed) = &self.enforcer else {
             return;
         };
         let rules = Arc::clone(&self.in_force.borrow().rules.compiled);
-        armed
-            .enforcer
-            .enforce(&Arc::new(enforcement), rules, &armed.commands);
+        let enforcement = Arc::new(enforcement);
+        let started = armed.enforcer.enforce(&enforcement, rules, &armed.observer);
+        if let Err(outcome) = started {
+            self.record_outcome(&enforcement, (outcome, SignalStatus::Unsent));
+        }
     }
 
     /// Whether the first signal may be sent to this job now: its rule still applies, and the start
@@ -160,4 +182,43 @@ impl GuardWorker {
 
 fn now() -> Timestamp {
     SystemTime::now().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::GuardRulesKind;
+    use super::*;
+    use crate::rules_file::parse;
+
+    fn rules(text: &str) -> GuardRulesInForce {
+        parse::<GuardRulesKind>(Some(text.to_owned())).unwrap()
+    }
+
+    #[test]
+    fn rules_are_withdrawn_when_they_change() {
+        const ARMED: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 10\n";
+        let (sender, in_force) = watch::channel(rules(ARMED));
+        let observer = GuardObserver {
+            commands: sync_channel(1).0,
+            in_force,
+        };
+        let chosen = rules(ARMED).rules.compiled;
+        let larger = ARMED.replace("10", "20");
+        for (text, expected) in [
+            (ARMED.to_owned(), None),
+            (format!("# Ours.\n{ARMED}"), None),
+            (
+                ARMED.replace("dry_run", "enabled"),
+                Some("the guard was switched off"),
+            ),
+            (
+                ARMED.replace("false", "true"),
+                Some("the guard was switched to dry run"),
+            ),
+            (larger, Some("the rules of the guard changed")),
+        ] {
+            sender.send_replace(rules(&text));
+            assert_eq!(observer.withdrawal_reason(&chosen), expected, "{text}");
+        }
+    }
 }

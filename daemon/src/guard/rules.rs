@@ -1,8 +1,8 @@
 //! The rules of the guard: the part of a rules file that is specific to them.
 
 use crate::log_events::event;
-use crate::rules_file::{self, EditResult, RulesKind, RulesMistake, new_lints};
-use crate::store::{RuleSetKind, Store};
+use crate::rules_file::{self, EditResult, RulesKind, RulesMistake, mistakes_refusal, new_lints};
+use crate::store::RuleSetKind;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::restarted::count_restarted;
 use gpukill_policy::guard::rules::RuleSet;
@@ -13,13 +13,12 @@ use gpukill_proto::guard::edit::{EditError, GuardEdit, RuleMistake};
 use gpukill_proto::guard::{GuardMode, OpenViolation, RulesRevision};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::settings::position::TextPosition;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 #[cfg(test)]
 mod tests;
 
-pub(super) type GuardRuleStore = rules_file::RuleStore<GuardRulesKind>;
+pub(crate) type GuardRuleStore = rules_file::RuleStore<GuardRulesKind>;
 
 /// The rules of the guard in force, and where they come from.
 pub(crate) type GuardRulesInForce = rules_file::RulesInForce<GuardRuleSet>;
@@ -53,7 +52,7 @@ impl GuardRulesInForce {
 }
 
 /// The file `guard.toml`.
-pub(super) struct GuardRulesKind;
+pub(crate) struct GuardRulesKind;
 
 impl RulesKind for GuardRulesKind {
     type Rules = GuardRuleSet;
@@ -87,6 +86,10 @@ impl RulesKind for GuardRulesKind {
         })
     }
 
+    fn replacement(text: String) -> GuardEdit {
+        GuardEdit::Replace(text)
+    }
+
     fn replacement_text(asked: &GuardEdit) -> Option<&str> {
         match asked {
             GuardEdit::Replace(text) => Some(text),
@@ -105,23 +108,12 @@ impl RulesKind for GuardRulesKind {
     }
 }
 
-/// The mistakes of a text, as the daemon would find them when it reads the file.
-pub(crate) fn check_rules(text: &str) -> Result<(), Vec<RulesMistake>> {
-    // Includes the compilation of the rules.
-    GuardRulesKind::parse(text)
-        .map(drop)
-        .map_err(RulesMistake::truncate)
-}
-
 /// Parses rules.
 ///
 /// # Errors
 /// All mistakes in the text.
 pub(crate) fn parse_rules(text: &str) -> Result<RuleSet, Refusal> {
-    parse(text).map_err(|mistakes| {
-        let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        Refusal::Invalid(lines.join("\n"))
-    })
+    parse(text).map_err(|mistakes| mistakes_refusal(&mistakes))
 }
 
 fn to_rules_mistake(mistake: &RuleMistake) -> RulesMistake {
@@ -132,12 +124,6 @@ fn to_rules_mistake(mistake: &RuleMistake) -> RulesMistake {
 }
 
 impl GuardRuleStore {
-    /// Reads the file at `path`. If it has mistakes, `before` stays in force: the rules of the
-    /// previous run.
-    pub(super) fn start(path: PathBuf, before: Option<String>, store: Store) -> Self {
-        Self::with_previous(path, before, store)
-    }
-
     /// Changes the rules, or only reports what that would change. `expected` is the revision that
     /// the caller has seen; `open` are the open violations.
     ///

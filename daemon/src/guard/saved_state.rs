@@ -61,7 +61,7 @@ pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<Str
         return (remembered, rules);
     }
     let remembered = SavedGuardState {
-        state: written.memory,
+        state: written.memory.into_restarted(),
         history: SampleHistory {
             first_seen: written.first.into_iter().into_map(),
             devices: written.devices,

@@ -61,7 +61,7 @@ pub(super) struct GuardWorker {
 }
 
 impl GuardWorker {
-    /// Runs until it is told to stop or no sender is left.
+    /// Runs until a command stops it or no sender is left.
     pub(super) fn run(mut self, commands: &Receiver<GuardCommand>) {
         self.publish(None);
         while let Ok(command) = commands.recv() {

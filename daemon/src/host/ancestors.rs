@@ -122,15 +122,24 @@ pub(super) fn lineage(pid: u32, stat: &Stat, uid: Option<u32>) -> ProcessLineage
     }
 }
 
+/// Where the host mounts its cgroup hierarchies, below the root of its `/proc`.
+const CGROUP_MOUNTS: &str = "1/root/sys/fs/cgroup";
+
 /// The location of a process by its cgroup.
 pub(super) fn cgroup_location(directory: &Path, view: CgroupView) -> CgroupLocation {
-    parse_cgroup(read_at_most(&directory.join("cgroup"), CGROUP_MAX), view)
+    let mounts = directory.parent().map(|procfs| procfs.join(CGROUP_MOUNTS));
+    let read = read_at_most(&directory.join("cgroup"), CGROUP_MAX);
+    parse_cgroup(read, view, mounts.as_deref())
 }
 
 /// The location from the result of reading a cgroup file.
-fn parse_cgroup(read: io::Result<Vec<u8>>, view: CgroupView) -> CgroupLocation {
+fn parse_cgroup(
+    read: io::Result<Vec<u8>>,
+    view: CgroupView,
+    mounts: Option<&Path>,
+) -> CgroupLocation {
     match read {
-        Ok(text) => CgroupLocation::parse(&String::from_utf8_lossy(&text), view),
+        Ok(text) => CgroupLocation::parse(&String::from_utf8_lossy(&text), view, mounts),
         Err(error) if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
             CgroupLocation::too_deep()
         }
@@ -181,7 +190,7 @@ mod tests {
 
     #[test]
     fn too_deep_cgroup_is_no_location() {
-        let read = |errno: Errno| parse_cgroup(Err(errno.into()), CgroupView::Whole);
+        let read = |errno: Errno| parse_cgroup(Err(errno.into()), CgroupView::Whole, None);
         let deep = read(Errno::NAMETOOLONG);
         assert_eq!(deep.container, Reading::Value(None));
         assert_eq!(deep.unit, Reading::Value(None));

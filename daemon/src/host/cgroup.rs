@@ -3,8 +3,8 @@
 //! A user who may create a cgroup chooses its name. A name is therefore believed only where only
 //! root could have created it: a scheduler job and a user's own systemd at their places below the
 //! root, a system unit directly below slices, and a container outside every other container, unit
-//! and job. Cgroups below a user's own systemd belong to that user, who may choose any name;
-//! [`ContainerManager`] reports that.
+//! and job, in a directory that no other user can write. Cgroups below a user's own systemd belong
+//! to that user, who may choose any name; [`ContainerManager`] reports that.
 
 mod container;
 mod scheduler;
@@ -16,6 +16,8 @@ use gpukill_proto::model::{ContainerId, SchedulerJob, Unit};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
 use scheduler::scheduler_job;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 /// How much of a cgroup file is read.
 pub(super) const CGROUP_MAX: u64 = 64 << 10;
@@ -85,21 +87,23 @@ impl CgroupLocation {
         }
     }
 
-    pub(super) fn parse(text: &str, view: CgroupView) -> Self {
+    /// Parses the text of `/proc/PID/cgroup`. `mounts` is where the host mounts its cgroup
+    /// hierarchies, if that is visible.
+    pub(super) fn parse(text: &str, view: CgroupView, mounts: Option<&Path>) -> Self {
         // Version 1 has one line per controller, version 2 one line in all, a hybrid both.
         let mut lines: Vec<CgroupLine<'_>> = text.lines().filter_map(CgroupLine::parse).collect();
         if lines.is_empty() && !text.is_empty() {
             return Self::unknown(&Reading::Failed("unreadable cgroup".into()));
         }
         lines.sort_indirect_by_key(|line| line.rank);
+        let is_visible =
+            |line: &CgroupLine<'_>| view == CgroupView::Whole && !line.path.starts_with("/..");
         let facts: Vec<PathFacts> = lines
             .iter()
-            .map(|line| PathFacts::parse(line.path))
+            .map(|line| PathFacts::parse(line, mounts.filter(|_| is_visible(line))))
             .collect();
         let silent = facts.iter().all(PathFacts::is_empty);
-        let unclear = lines
-            .iter()
-            .any(|line| view == CgroupView::Part || line.path.starts_with("/.."));
+        let unclear = !lines.iter().all(is_visible);
         if silent && unclear {
             let why = Reading::Failed("its cgroup is not visible to gpukilld".into());
             return Self {
@@ -128,6 +132,7 @@ fn first_found<T: Clone>(
 struct CgroupLine<'a> {
     /// Lower ranks carry more information.
     rank: u8,
+    controllers: &'a str,
     path: &'a str,
 }
 
@@ -147,7 +152,30 @@ impl<'a> CgroupLine<'a> {
             "" => 5,
             _ => 3,
         };
-        path.starts_with('/').then_some(Self { rank, path })
+        path.starts_with('/').then_some(Self {
+            rank,
+            controllers,
+            path,
+        })
+    }
+
+    /// Whether root alone can create cgroups in this directory of its hierarchy; `None` if that is
+    /// unknown. A service of an unprivileged user may have a directory that belongs to that user
+    /// (`Delegate=` of systemd), and an admin may have given one to a user.
+    fn belongs_to_root(&self, mounts: &Path, directory: &[&str]) -> Option<bool> {
+        let is_roots = |directory: &Path| {
+            let metadata = std::fs::metadata(directory).ok()?;
+            Some(metadata.uid() == 0 && metadata.mode() & 0o022 == 0)
+        };
+        // In a user namespace the owner may be shown as another user.
+        is_roots(mounts).filter(|is_roots| *is_roots)?;
+        let directory = directory.join("/");
+        let is_roots_in = |hierarchy: &str| is_roots(&mounts.join(hierarchy).join(&directory));
+        match self.controllers {
+            // Version 2 has a directory of its own where version 1 is mounted beside it.
+            "" => is_roots_in("").or_else(|| is_roots_in("unified")),
+            named => is_roots_in(named.strip_prefix("name=").unwrap_or(named)),
+        }
     }
 }
 
@@ -160,13 +188,14 @@ struct PathFacts {
 }
 
 impl PathFacts {
-    fn parse(path: &str) -> Self {
-        let parts = path.split('/').filter(|part| !part.is_empty());
+    fn parse(line: &CgroupLine<'_>, mounts: Option<&Path>) -> Self {
+        let parts = line.path.split('/').filter(|part| !part.is_empty());
         // The path up to the root of the daemon's own namespace.
         let parts: Vec<&str> = parts.skip_while(|part| *part == "..").collect();
         let scheduler = scheduler_job(&parts);
         // Some schedulers let a job divide its cgroup.
-        let found = find_container(&parts).filter(|_| scheduler.is_none());
+        let is_roots = |directory: &[&str]| line.belongs_to_root(mounts?, directory);
+        let found = find_container(&parts, &is_roots).filter(|_| scheduler.is_none());
         // Names below a container belong to that container.
         let with_container = found.as_ref().and_then(|(at, _)| parts.get(..=*at));
         let unit = find_unit(with_container.unwrap_or(&parts));

@@ -55,7 +55,7 @@ pub fn command(bytes: &[u8]) {
 pub fn cgroup(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for view in [CgroupView::Whole, CgroupView::Part] {
-        let group = CgroupLocation::parse(&text, view);
+        let group = CgroupLocation::parse(&text, view, None);
         if let Some(Some(CgroupContainer { id, pod, .. })) = group.container.known() {
             assert_printable(&id.runtime, 32);
             assert_printable(&id.id, 256);

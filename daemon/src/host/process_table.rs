@@ -10,6 +10,7 @@ use super::login_defs;
 use super::namespace;
 use super::users::Users;
 use crate::procfs::read_at_most;
+use crate::procfs::stat::Stat;
 use background_reads::BackgroundReads;
 use entry::{ProcessEntry, ReadRoots};
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
@@ -195,6 +196,21 @@ impl ProcessTableReader {
         let own_users = namespace::own_user_namespace();
         let member = ProcessEntry::read(&self.read_roots(own_users.as_deref()), pid)?;
         Ok(member.into_info_alone())
+    }
+
+    /// Whether no thread of a process that got SIGSTOP runs on: each is stopped, has ended or waits
+    /// uninterruptibly. The signal takes effect when a thread leaves the kernel, and a fork that is
+    /// under way then is completed first. True for a process that cannot be read, because it has
+    /// ended.
+    pub(crate) fn is_at_rest(&self, pid: u32) -> bool {
+        let directory = self.procfs.join(pid.to_string()).join("task");
+        let mut threads = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        threads.all(|thread| {
+            let stat = Stat::read(&thread.path());
+            stat.map_or(true, |stat| {
+                matches!(stat.state, 'T' | 't' | 'D' | 'Z' | 'X')
+            })
+        })
     }
 
     /// The FUSE filesystem that a process waits for in this kernel function.

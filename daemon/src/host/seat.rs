@@ -113,7 +113,7 @@ mod tests {
         std::os::unix::fs::chown(sessions.join("4"), Some(1000), None).unwrap();
         std::os::unix::fs::symlink("2", sessions.join("5")).unwrap();
         let of = |path: &str, uid: u32| {
-            let group = CgroupLocation::parse(&format!("0::{path}\n"), CgroupView::Whole);
+            let group = CgroupLocation::parse(&format!("0::{path}\n"), CgroupView::Whole, None);
             is_at_seat(root.path(), &group, Some(uid))
         };
         let slice = "/user.slice/user-1000.slice";
@@ -139,7 +139,8 @@ mod tests {
         assert_eq!(of(&format!("{other}/session-2.scope"), 1000), no);
         assert_eq!(of("/system.slice/x.service/session-2.scope", 1000), no);
         assert_eq!(of("/", 1000), no);
-        let group = CgroupLocation::parse(&format!("0::{own}/a.service\n"), CgroupView::Whole);
+        let text = format!("0::{own}/a.service\n");
+        let group = CgroupLocation::parse(&text, CgroupView::Whole, None);
         let without = is_at_seat(Path::new("/nonexistent"), &group, Some(1000));
         assert_eq!(without, no);
     }

@@ -14,8 +14,9 @@ use gpukill_policy::guard::enforcement::plan_check::{
 };
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::{CompiledRules, PersonKey};
+use gpukill_policy::kill::plan;
 use gpukill_policy::kill::shared_container::{NarrowedPlan, narrow_plan};
-use gpukill_policy::kill::{KillContext, plan};
+use gpukill_proto::audit::GUARD_REQUEST;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::EnforcementOutcome;
 use gpukill_proto::kill::KillScope;
@@ -35,7 +36,12 @@ pub(crate) trait EnforcementObserver: Clone + Send + 'static {
     /// Called right before the first signal. After `false` no signal is sent.
     fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool;
 
-    /// The outcome, and whether signals were sent. Called once for each enforcement.
+    /// Why the guard ends no job by these rules any more; `None` where it does. Called before the
+    /// signals of each step.
+    fn withdrawal_reason(&self, rules: &CompiledRules) -> Option<&'static str>;
+
+    /// The outcome, and whether signals were sent. Called once for each enforcement that has a
+    /// thread.
     fn finish(
         &self,
         enforcement: &Arc<Enforcement>,
@@ -46,12 +52,16 @@ pub(crate) trait EnforcementObserver: Clone + Send + 'static {
 
 impl KillService {
     /// Ends the job on a thread of its own. `rules` are those in force.
+    ///
+    /// # Errors
+    /// The outcome if no thread can be started. The observer does not get it: the caller takes the
+    /// outcomes from a bounded queue, and would wait for itself.
     pub(crate) fn enforce(
         &self,
         enforcement: &Arc<Enforcement>,
         rules: Arc<CompiledRules>,
         observer: &impl EnforcementObserver,
-    ) {
+    ) -> Result<(), EnforcementOutcome> {
         let service = self.clone();
         let (chosen, result) = (Arc::clone(enforcement), observer.clone());
         let run = move || {
@@ -62,9 +72,11 @@ impl KillService {
         let thread = std::thread::Builder::new()
             .name("enforcement".into())
             .spawn(run);
-        if let Err(error) = thread {
-            let outcome = enforcement.unenforced(format!("cannot start a thread for it: {error}"));
-            observer.finish(enforcement, outcome, SignalStatus::Unsent);
+        match thread {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(enforcement.unenforced(format!("cannot start a thread for it: {error}")))
+            }
         }
     }
 
@@ -87,7 +99,7 @@ impl KillService {
     fn run_enforcement(
         &self,
         enforcement: &Arc<Enforcement>,
-        rules: &CompiledRules,
+        rules: &Arc<CompiledRules>,
         observer: &impl EnforcementObserver,
     ) -> Result<(), (EnforcementOutcome, SignalStatus)> {
         let unenforced = |why| (enforcement.unenforced(why), SignalStatus::Unsent);
@@ -105,7 +117,7 @@ impl KillService {
         let (NarrowedPlan { plan, users }, rest_of_job_reason) =
             planned.map_err(|outcome| (outcome, SignalStatus::Unsent))?;
         let caller = Authority::guard_caller();
-        let owner = KillOwner::from_caller(&caller);
+        let owner = (KillOwner::from_caller(&caller), caller.limit_group);
         if !observer.confirm_start(enforcement) {
             let why = "the current rules do not end it any more, or the decision cannot be stored";
             return Err(unenforced(why.to_owned()));
@@ -113,13 +125,20 @@ impl KillService {
         let plan = Arc::new(plan);
         let carried_out = Arc::clone(&plan);
         let (started, result) = (Arc::clone(enforcement), observer.clone());
+        let rules = Arc::clone(rules);
         let operation = self.operations.start(slot, owner, &plan, move |report| {
             let authorization = KillAuthorization {
                 caller: &caller,
-                request_text: format!("guard: {}", started.record.rule),
+                request_text: format!("{GUARD_REQUEST}{}", started.record.rule),
                 must_be_recorded: true,
                 late_member_users: users,
                 required_uid: started.job.owner.uid,
+                withdrawal_reason: &|| result.withdrawal_reason(&rules),
+            };
+            let mut ending = EnforcementResult {
+                enforcement: &started,
+                observer: &result,
+                outcome: None,
             };
             execute(
                 &carried_out,
@@ -138,12 +157,32 @@ impl KillService {
                 }
                 (why, rest_of_job_reason) => why.or(rest_of_job_reason),
             };
-            result.finish(&started, outcome, signals_sent(&report));
+            ending.outcome = Some((outcome, signals_sent(&report)));
         });
         match operation {
             Ok(_) => Ok(()),
             Err(error) => Err(unenforced(format!("cannot start a thread for it: {error}"))),
         }
+    }
+}
+
+/// The result of an enforcement, which the observer gets when this is dropped: also where the
+/// execution panics, after which the guard would wait for the result.
+struct EnforcementResult<'a, O: EnforcementObserver> {
+    enforcement: &'a Arc<Enforcement>,
+    observer: &'a O,
+    /// `None` until the execution has ended.
+    outcome: Option<(EnforcementOutcome, SignalStatus)>,
+}
+
+impl<O: EnforcementObserver> Drop for EnforcementResult<'_, O> {
+    fn drop(&mut self) {
+        let (outcome, signals) = self.outcome.take().unwrap_or_else(|| {
+            let why = "a fault of gpukilld aborted it: see the log";
+            let outcome = self.enforcement.unenforced(why.to_owned());
+            (outcome, SignalStatus::Sent)
+        });
+        self.observer.finish(self.enforcement, outcome, signals);
     }
 }
 
@@ -161,11 +200,9 @@ fn plan_enforcement(
     environment
         .check_enabled()
         .map_err(|why| unenforced(why.to_string()))?;
-    let table = environment
-        .process_tables
-        .read_all(&environment.authority.users);
-    let table =
-        table.map_err(|error| unenforced(format!("cannot read the process table: {error}")))?;
+    let facts = environment.plan_facts();
+    let facts = facts.map_err(|why| unenforced(why.to_string()))?;
+    let table = &facts.processes;
     let lives = |process: &&PidStart| {
         let (pid, start_ticks) = **process;
         table
@@ -187,21 +224,8 @@ fn plan_enforcement(
     // A process that has released the devices is ended with the job, but must not prevent that.
     let living = processes_on_devices(&published.snapshot, &living, &enforcement.devices)
         .map_err(unenforced)?;
-    let (roles, operators) = (
-        environment.authority.roles(),
-        environment.authority.operator_group_name(),
-    );
-    let protection = environment.authority.protection();
     let caller = Authority::guard_caller();
-    let context = KillContext {
-        caller: &caller,
-        roles: &roles,
-        operators: &operators,
-        snapshot: &published.snapshot,
-        holders: &published.holders,
-        processes: &table,
-        protection: &protection,
-    };
+    let context = facts.context(&caller, published);
     let planned = |scope| {
         let plan = plan(
             &kill_request(&living, scope),
@@ -214,14 +238,14 @@ fn plan_enforcement(
         job: &enforcement.job,
         processes: &living,
         rules,
-        process_table: &table,
-        uid_min: protection.uid_min,
+        process_table: table,
+        uid_min: context.protection.uid_min,
     };
     let keys = living.iter().map(|(pid, start_ticks)| ProcessKey {
         pid: *pid,
         start_ticks: *start_ticks,
     });
-    let job_plan = narrow_plan(planned(KillScope::Job)?, &keys.into_set(), &table);
+    let job_plan = narrow_plan(planned(KillScope::Job)?, &keys.into_set(), table);
     let job_plan = job_plan.map_err(unenforced)?;
     let rest_of_job_reason = match job_plan_veto(&job_plan.plan, target) {
         None => {

@@ -11,10 +11,11 @@ mod target;
 use super::KillEnvironment;
 use super::planner::affected_facts;
 use crate::state::PublishedPoll;
-use crate::store::{Action, ActionKind, OpenAction, log_unrecorded_end};
+use crate::store::{Action, ActionKind, KillShare, OpenAction, log_unrecorded_end};
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::device_use::device_users;
 use gpukill_policy::kill::outcome::{KillCompletion, completion};
+use gpukill_policy::kill::protection::DaemonFamily;
 use gpukill_policy::kill::recheck::{RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
@@ -46,6 +47,9 @@ const LATE_MEMBER_TIMEOUT: Duration = Duration::from_millis(500);
 /// A wait for exits returns at least this often, so that the executor sees that the daemon stops.
 const EXIT_WAIT: Duration = Duration::from_millis(200);
 
+/// How long a recheck waits for the name of a user that is not cached.
+const NAME_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The authority under which a plan is executed.
 pub(super) struct KillAuthorization<'a> {
     pub(super) caller: &'a Caller,
@@ -60,6 +64,9 @@ pub(super) struct KillAuthorization<'a> {
     /// After a process changed its user, only processes of this user get signals; `None`: of any
     /// user as far as the caller may end them.
     pub(super) required_uid: Option<u32>,
+    /// Returns why no further signal may be sent; `None` where signals may be sent. Called before
+    /// the signals of each step: minutes may pass between two steps.
+    pub(super) withdrawal_reason: &'a dyn Fn() -> Option<&'static str>,
 }
 
 /// Executes the plan and reports its progress. `published` is the result of the scan just before.
@@ -118,9 +125,21 @@ fn record_intent(
         request: authorization.request_text.clone(),
         plan: serde_json::to_string(&document).unwrap_or_default(),
     };
+    let share = KillShare {
+        person: (authorization.caller.limit_group, authorization.required_uid),
+        short: short_document(plan),
+    };
     environment
         .store
-        .record_intent_about(action, affected_facts(plan))
+        .record_kill_intent(action, affected_facts(plan), share)
+}
+
+/// The JSON that stands for plan and outcome where the record has no room for them.
+fn short_document(plan: &KillPlan) -> String {
+    const MAX_PIDS: usize = 16;
+    let targets = plan.targets.iter().take(MAX_PIDS);
+    let pids: Vec<u32> = targets.map(|target| target.key.pid).collect();
+    serde_json::json!({"too_long": {"processes": plan.targets.len(), "pids": pids}}).to_string()
 }
 
 fn record_outcome(plan: &KillPlan, report: &KillReport, action: Option<OpenAction>) {
@@ -133,7 +152,8 @@ fn record_outcome(plan: &KillPlan, report: &KillReport, action: Option<OpenActio
     }
 }
 
-fn kill_result(plan: &KillPlan, report: &KillReport) -> &'static str {
+/// The result of a kill in the record.
+pub(crate) fn kill_result(plan: &KillPlan, report: &KillReport) -> &'static str {
     match (report.stage, completion(plan, report)) {
         (Stage::Interrupted, _) => "interrupted",
         (_, KillCompletion::All) => "done",
@@ -154,6 +174,8 @@ struct Execution<'a> {
     gpu_users: BTreeSet<ProcessKey>,
     /// All processes before the first signal.
     initial_table: Arc<ProcessTable>,
+    /// The ancestors of this daemon and its own processes, in that table.
+    family: DaemonFamily,
     /// All processes that were planned, and their late members.
     members: BTreeSet<ProcessKey>,
     /// These processes as they were when they joined. Processes that had ended by then are absent.
@@ -184,6 +206,7 @@ impl<'a> Execution<'a> {
             before: published.clone(),
             gpu_users: device_users(&published.snapshot, &published.holders),
             initial_table: Arc::default(),
+            family: DaemonFamily::default(),
             members: plan.targets.iter().map(|target| target.key).into_set(),
             observed: BTreeMap::new(),
             targets: Vec::new(),
@@ -235,6 +258,7 @@ impl<'a> Execution<'a> {
             .filter(|(key, _)| self.members.contains(key))
             .map(|(key, process)| (key, process.clone()))
             .into_map();
+        self.family = DaemonFamily::new(std::process::id(), &table);
         self.initial_table = Arc::new(table);
         Ok(())
     }
@@ -261,7 +285,7 @@ impl<'a> Execution<'a> {
         }
         // The data that is read from here on belongs to the process of the handle, or shows another
         // start time, which the recheck refuses: a PID is only reused by a later process.
-        let now = match self.environment.process_tables.read_one(target.key.pid) {
+        let now = match self.read_one(target.key.pid) {
             Ok(now) => now,
             Err(_) if open.has_ended() => return Err(Outcome::Gone),
             Err(error) => return Err(Outcome::Unclear(format!("it cannot be read: {error}"))),
@@ -270,6 +294,23 @@ impl<'a> Execution<'a> {
         // ended, is sorted out here already, before the kill waits for it.
         self.veto(target, &now, open.had_signal())
             .map_or(Ok(open), Err)
+    }
+
+    /// Reads one process. The name of its user, or of the creator of its user namespace, comes from
+    /// a cache: a process may just have changed either. A new name is waited for briefly.
+    fn read_one(&self, pid: u32) -> io::Result<ProcessInfo> {
+        let environment = self.environment;
+        let mut now = environment.process_tables.read_one(pid)?;
+        let creator = now.namespace_owner.known().copied().flatten();
+        if let Some(person) = creator.or(now.lineage.uid) {
+            let users = &environment.authority.users;
+            now.person_name = users.name(person);
+            if now.person_name.failure().is_some() {
+                users.settle(Instant::now() + NAME_TIMEOUT);
+                now.person_name = users.name(person);
+            }
+        }
+        Ok(now)
     }
 
     fn veto(&self, target: &KillTarget, now: &ProcessInfo, had_signal: bool) -> Option<Outcome> {
@@ -282,6 +323,7 @@ impl<'a> Execution<'a> {
             processes: &self.initial_table,
             before: self.observed.get(&target.key),
             person: self.authorization.required_uid,
+            family: &self.family,
             protection: &self.environment.authority.protection(),
             uses_gpu: self.uses_gpu(target.key),
             used_gpu_itself: self.gpu_users.contains(&target.key),
@@ -294,24 +336,14 @@ impl<'a> Execution<'a> {
     /// have executed a program with the rights of another user.
     fn veto_now(&self, target: &Target) -> Option<Outcome> {
         let key = target.key();
-        match self.environment.process_tables.read_one(key.pid) {
+        match self.read_one(key.pid) {
             Ok(now) => self.veto(target.planned(), &now, target.had_signal()),
             Err(error) => Some(Outcome::Unclear(format!("it cannot be read: {error}"))),
         }
     }
 
-    /// Rechecks each target that awaits the signal of this step, and drops targets that may get
-    /// none. The recheck precedes the first signal, too: time has passed since the handle was
-    /// opened, because all other targets were opened and, in a wide scope, all processes were read.
-    fn recheck_all(&mut self, step: usize) {
-        for position in 0..self.targets.len() {
-            if self.targets.get(position).is_some_and(|it| it.awaits(step)) {
-                self.recheck(position, step);
-            }
-        }
-    }
-
-    /// Rechecks one target before the signal of this step. Returns false if the signal was withheld.
+    /// Rechecks one target before the signal of this step, because time has passed since its handle
+    /// was opened, and drops it if it may get none. Returns false if the signal was withheld.
     fn recheck(&mut self, position: usize, step: usize) -> bool {
         let target = self.targets.get(position);
         let Some(why) = target.and_then(|target| self.veto_now(target)) else {
@@ -330,7 +362,7 @@ impl<'a> Execution<'a> {
     fn uses_gpu(&self, key: ProcessKey) -> bool {
         self.plan.request.any_process
             || self.gpu_users.contains(&key)
-            || (self.is_wide() && self.members.iter().any(|key| self.gpu_users.contains(key)))
+            || (self.is_wide() && !self.members.is_disjoint(&self.gpu_users))
     }
 
     /// Sends each signal to all targets that have not ended, and waits after each.
@@ -342,6 +374,7 @@ impl<'a> Execution<'a> {
             .max()
             .unwrap_or(0);
         for step in 0..steps {
+            self.settle_withdrawn(step);
             if self.environment.is_stopping() || !self.has_pending_targets() {
                 return;
             }
@@ -353,16 +386,31 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// Withholds the signal of this step from all targets if no further signal may be sent.
+    fn settle_withdrawn(&mut self, step: usize) {
+        let Some(why) = (self.authorization.withdrawal_reason)() else {
+            return;
+        };
+        for target in self.targets.iter_mut().filter(|it| it.awaits(step)) {
+            let outcome = target.settle_withheld(Outcome::Changed(why.to_owned()), step);
+            self.reporter.add_settled(target, outcome);
+        }
+    }
+
     fn has_pending_targets(&self) -> bool {
         self.targets.iter().any(Target::is_pending)
     }
 
-    /// Rechecks all targets and sends them the signal of this step. In a wide scope SIGKILL goes to
-    /// the newest first: a parent ends after its children have the signal. The end of a parent can
-    /// end a shell outside of the targets that waits for it, and so orphan their process group: the
-    /// kernel then resumes the stopped processes of that group.
+    /// Sends the targets the signal of this step, each right after its recheck: the rechecks of
+    /// thousands of others take seconds, in which a target may execute a program with the rights of
+    /// another user.
+    ///
+    /// In a wide scope SIGKILL goes to the newest first: a parent ends after its children have the
+    /// signal. The end of a parent can end a shell outside of the targets that waits for it, and so
+    /// orphan their process group: the kernel then resumes the stopped processes of that group.
     fn send_step(&mut self, step: usize) {
-        self.recheck_all(step);
+        // The targets may have been stopped for many seconds.
+        self.settle_withdrawn(step);
         let is_kill = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
         let mut order: Vec<usize> = (0..self.targets.len()).collect();
         // In other scopes nothing is stopped, and a supervisor must not survive its workers.
@@ -371,6 +419,13 @@ impl<'a> Execution<'a> {
             order.sort_indirect_by_key(|at| (Reverse(start(at)), Reverse(*at)));
         }
         for position in order {
+            // The end of one target may have ended another one, which needs no recheck.
+            let target = self.targets.get(position);
+            if !target.is_some_and(|it| it.awaits(step) && !it.has_ended())
+                || !self.recheck(position, step)
+            {
+                continue;
+            }
             let Some(target) = self.targets.get_mut(position) else {
                 continue;
             };
@@ -407,7 +462,8 @@ impl<'a> Execution<'a> {
     fn signal_late_members(&mut self, step: usize) {
         let mut limit = self.stop_budget(step);
         for _ in 0..MAX_LATE_ROUNDS {
-            if self.environment.is_stopping() {
+            let is_withdrawn = (self.authorization.withdrawal_reason)().is_some();
+            if is_withdrawn || self.environment.is_stopping() {
                 return;
             }
             if !self.add_forked() && self.missing.is_none() {

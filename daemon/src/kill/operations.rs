@@ -19,6 +19,11 @@ const FINISHED_RETENTION: Duration = Duration::from_secs(600);
 /// How many finished operations are kept; the oldest goes first.
 const MAX_FINISHED: usize = 256;
 
+/// How many targets and outcomes finished operations may have, in all and of one person. With the
+/// longest command line each takes about a kilobyte.
+const MAX_FINISHED_PROCESSES: usize = 65_536;
+const MAX_PROCESSES_PER_GROUP: usize = 16_384;
+
 /// How many kills of clients may be under way. Each has a thread, and reads the whole process table
 /// at times. The guard has slots of its own.
 const CLIENT_LIMITS: ConcurrencyLimits = ConcurrencyLimits {
@@ -27,10 +32,22 @@ const CLIENT_LIMITS: ConcurrencyLimits = ConcurrencyLimits {
     per_group: 4,
 };
 
+/// A kill of more targets than this is large. While it is under way it holds several kilobytes for
+/// each of them.
+const MAX_SMALL_TARGETS: usize = 1_024;
+
+/// How many of the kills of plain users may be large. Operators and root end what must be ended.
+const LARGE_LIMITS: ConcurrencyLimits = ConcurrencyLimits {
+    total: 2,
+    reserved: 0,
+    per_group: 1,
+};
+
 /// Operations by id. Finished ones are kept for ten minutes. Clones share them.
 #[derive(Clone)]
 pub(super) struct Operations {
     slots: ConcurrencySlots,
+    large_slots: ConcurrencySlots,
     guard_slots: GuardSlots,
     shared: Arc<OperationsShared>,
 }
@@ -47,6 +64,7 @@ struct OperationTable {
 
 struct OperationEntry {
     owner: KillOwner,
+    group: LimitGroup,
     plan: Arc<KillPlan>,
     report: watch::Receiver<Arc<KillReport>>,
     ended: Option<Instant>,
@@ -67,6 +85,7 @@ impl Default for Operations {
         };
         Self {
             slots: ConcurrencySlots::new(CLIENT_LIMITS),
+            large_slots: ConcurrencySlots::new(LARGE_LIMITS),
             guard_slots: GuardSlots::default(),
             shared: Arc::new(OperationsShared {
                 all: Mutex::new(all),
@@ -77,13 +96,20 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// A slot for one more operation of a client, if one is free.
+    /// A slot for one more operation of a client, which has this many targets, if one is free. A
+    /// large operation of a plain user needs a second one.
     pub(super) fn take_slot(
         &self,
         group: LimitGroup,
         is_privileged: bool,
-    ) -> Option<ConcurrencySlot> {
-        self.slots.take(group, is_privileged)
+        targets: usize,
+    ) -> Option<(ConcurrencySlot, Option<ConcurrencySlot>)> {
+        let slot = self.slots.take(group, is_privileged)?;
+        if is_privileged || targets <= MAX_SMALL_TARGETS {
+            return Some((slot, None));
+        }
+        let large = self.large_slots.take(group, false)?;
+        Some((slot, Some(large)))
     }
 
     /// A slot for one more kill by the guard against this person, if one is free.
@@ -91,15 +117,15 @@ impl Operations {
         self.guard_slots.take(person)
     }
 
-    /// Starts an operation on a thread of its own, which calls `operation`. The slot is released when the
-    /// thread ends.
+    /// Starts an operation on a thread of its own, which calls `operation`, for its owner, counted in
+    /// its limit group. The slot is released when the thread ends.
     ///
     /// # Errors
     /// When the system cannot start a thread.
     pub(super) fn start(
         &self,
         slot: impl Send + 'static,
-        owner: KillOwner,
+        (owner, group): (KillOwner, LimitGroup),
         plan: &Arc<KillPlan>,
         operation: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
     ) -> std::io::Result<OperationId> {
@@ -119,6 +145,7 @@ impl Operations {
             all.next += 1;
             let entry = OperationEntry {
                 owner,
+                group,
                 plan: Arc::clone(plan),
                 report: followed,
                 ended: None,
@@ -178,6 +205,7 @@ impl Operations {
             entry.ended = Some(now);
         }
         all.remove_expired(now);
+        all.remove_excess();
         drop(all);
         self.shared.ended.notify_all();
     }
@@ -190,20 +218,56 @@ impl Operations {
     }
 }
 
+impl OperationEntry {
+    /// The number of its targets and outcomes.
+    fn size(&self) -> usize {
+        self.plan.targets.len() + self.report.borrow().outcomes.len()
+    }
+}
+
 impl OperationTable {
     fn remove_expired(&mut self, now: Instant) {
         let is_old = |at: Instant| now.saturating_duration_since(at) >= FINISHED_RETENTION;
         self.by_id
             .retain(|_, entry| !entry.ended.is_some_and(is_old));
+    }
+
+    /// Removes the oldest finished operations where there are too many, or where their plans and
+    /// reports are too large. The newest one of a limit group stays even if it is larger than the
+    /// share of the group, because its caller has still to read the report. It counts as that share:
+    /// it displaces no operation of another group.
+    fn remove_excess(&mut self) {
         let mut ended: Vec<(Instant, OperationId)> = self
             .by_id
             .iter()
             .filter_map(|(id, entry)| Some((entry.ended?, *id)))
             .collect();
         ended.sort_unstable();
-        let too_many = ended.len().saturating_sub(MAX_FINISHED);
-        for (_, id) in ended.into_iter().take(too_many) {
-            self.by_id.remove(&id);
+        let mut kept: Vec<(LimitGroup, usize)> = Vec::new();
+        for (newer, (_, id)) in ended.into_iter().rev().enumerate() {
+            let Some(entry) = self.by_id.get(&id) else {
+                continue;
+            };
+            let mut size = entry.size();
+            let (mut of_group, mut of_all) = (0, 0);
+            let mut is_newest = true;
+            for (group, size) in &kept {
+                of_all += size;
+                if *group == entry.group {
+                    of_group += size;
+                    is_newest = false;
+                }
+            }
+            if is_newest {
+                size = size.min(MAX_PROCESSES_PER_GROUP);
+            }
+            let fits = of_group + size <= MAX_PROCESSES_PER_GROUP
+                && of_all + size <= MAX_FINISHED_PROCESSES;
+            if fits && newer < MAX_FINISHED {
+                kept.push((entry.group, size));
+            } else {
+                self.by_id.remove(&id);
+            }
         }
     }
 }
@@ -233,6 +297,7 @@ fn run(
 
 #[cfg(test)]
 mod tests {
+    use super::super::plans::tests::plan_with_targets;
     use super::*;
     use crate::store::{Action, ActionKind, OpenAction, Store};
 
@@ -258,12 +323,19 @@ mod tests {
         uid: u32,
         operation: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
     ) -> Option<OperationId> {
-        let slot = operations.take_slot(LimitGroup::Person(uid), false)?;
-        Some(
-            operations
-                .start(slot, owner(uid), &plan(), operation)
-                .unwrap(),
-        )
+        begin_plan(operations, uid, plan(), operation)
+    }
+
+    fn begin_plan(
+        operations: &Operations,
+        uid: u32,
+        plan: Arc<KillPlan>,
+        operation: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+    ) -> Option<OperationId> {
+        let group = LimitGroup::Person(uid);
+        let slot = operations.take_slot(group, false, plan.targets.len())?;
+        let started = operations.start(slot, (owner(uid), group), &plan, operation);
+        Some(started.unwrap())
     }
 
     fn end(report: &watch::Sender<Arc<KillReport>>, stage: Stage) {
@@ -316,7 +388,7 @@ mod tests {
         assert_eq!(report(&operations, stopped), (1, Stage::Interrupted));
         // The slot was released.
         let slots: Vec<_> = (0..4)
-            .map(|_| operations.take_slot(LimitGroup::Person(1000), false))
+            .map(|_| operations.take_slot(LimitGroup::Person(1000), false, 1))
             .collect();
         assert!(slots.iter().all(Option::is_some));
     }
@@ -388,7 +460,7 @@ mod tests {
     fn clients_leave_slots_to_root_and_guard() {
         let operations = Operations::default();
         let take = |group, is_privileged| {
-            let taken = std::iter::from_fn(|| operations.take_slot(group, is_privileged));
+            let taken = std::iter::from_fn(|| operations.take_slot(group, is_privileged, 1));
             taken.collect::<Vec<_>>()
         };
         let plain: Vec<_> = (0..8)
@@ -418,7 +490,7 @@ mod tests {
         let guards = (0..100).filter_map(|uid| operations.take_guard_slot(&PersonKey::User(uid)));
         let guards: Vec<_> = guards.collect();
         assert_eq!(guards.len(), 12);
-        let clients = (0..12).map(|uid| operations.take_slot(LimitGroup::Person(uid), uid >= 8));
+        let clients = (0..12).map(|uid| operations.take_slot(LimitGroup::Person(uid), uid >= 8, 1));
         let clients: Vec<_> = clients.collect();
         assert!(clients.iter().all(Option::is_some));
         drop(guards);
@@ -446,5 +518,47 @@ mod tests {
         assert!(all.by_id.contains_key(&last));
         all.remove_expired(ended + FINISHED_RETENTION);
         assert_eq!(all.by_id.len(), 0);
+    }
+
+    #[test]
+    fn large_results_of_one_person_go_first() {
+        let operations = Operations::default();
+        let end_plan = |uid, targets| {
+            let done = |report: &watch::Sender<Arc<KillReport>>| end(report, Stage::Done);
+            let id = begin_plan(&operations, uid, plan_with_targets(targets), done).unwrap();
+            settle(&operations);
+            id
+        };
+        let is_kept = |id: OperationId| operations.get(id).is_some();
+        let bobs = end_plan(1001, 1);
+        let alices = [7_000, 7_000, 7_000].map(|targets| end_plan(1000, targets));
+        assert_eq!(alices.map(is_kept), [false, true, true]);
+        // The newest one stays, however large it is, at the cost of her own.
+        let largest = end_plan(1000, 100_000);
+        assert_eq!(alices.map(is_kept), [false, false, false]);
+        assert!(is_kept(largest) && is_kept(bobs));
+        // Of all persons, the oldest goes first.
+        let others: Vec<OperationId> = (2_000..2_004).map(|uid| end_plan(uid, 16_384)).collect();
+        assert!(!is_kept(largest) && !is_kept(bobs));
+        assert!(others.into_iter().all(is_kept));
+    }
+
+    #[test]
+    fn one_person_runs_one_large_kill() {
+        let operations = Operations::default();
+        let take = |uid, is_privileged, targets| {
+            operations.take_slot(LimitGroup::Person(uid), is_privileged, targets)
+        };
+        let alices = take(1000, false, 1_025).unwrap();
+        assert!(take(1000, false, 1_025).is_none());
+        let small = take(1000, false, 1_024);
+        assert!(small.is_some());
+        let bobs = take(1001, false, 1_025);
+        assert!(bobs.is_some());
+        assert!(take(1002, false, 1_025).is_none());
+        let root = take(0, true, 1_025);
+        assert!(root.is_some());
+        drop(alices);
+        assert!(take(1002, false, 1_025).is_some());
     }
 }

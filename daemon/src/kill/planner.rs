@@ -7,7 +7,7 @@ use crate::log_events::EventSubject;
 use crate::state::PublishedPoll;
 use crate::store::{Action, ActionKind};
 use gpukill_policy::access::Caller;
-use gpukill_policy::kill::{KillContext, plan};
+use gpukill_policy::kill::plan;
 use gpukill_proto::json::KillPlanDocument;
 use gpukill_proto::kill::{KillPlan, KillRequest, KillTarget, PlannedAction};
 use gpukill_proto::refusal::Refusal;
@@ -71,27 +71,8 @@ fn make_plan(
     request: &KillRequest,
     published: &PublishedPoll,
 ) -> Result<PlanResult, Refusal> {
-    let table = environment
-        .process_tables
-        .read_all(&environment.authority.users);
-    let table = table.map_err(|error| {
-        tracing::error!(%error, "cannot read the process table");
-        Refusal::Unavailable(format!("cannot read the process table: {error}"))
-    })?;
-    let (roles, operators) = (
-        environment.authority.roles(),
-        environment.authority.operator_group_name(),
-    );
-    let protection = environment.authority.protection();
-    let context = KillContext {
-        caller,
-        roles: &roles,
-        operators: &operators,
-        snapshot: &published.snapshot,
-        holders: &published.holders,
-        processes: &table,
-        protection: &protection,
-    };
+    let facts = environment.plan_facts()?;
+    let context = facts.context(caller, published);
     let made = plan(request, &context, environment.clock.now());
     if let (Err(Refusal::Denied { asked, ask }), false) = (&made, request.dry_run) {
         let why = format!("cannot {asked}: ask {ask}");

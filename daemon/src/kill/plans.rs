@@ -11,10 +11,14 @@ use std::time::{Duration, Instant};
 const PLAN_LIFETIME: Duration = Duration::from_secs(600);
 
 /// How many plans one person may have; the oldest goes first.
-const MAX_PER_GROUP: usize = 8;
+const MAX_PER_GROUP: usize = 8 * SMALL_PLAN;
 
 /// How many plans are kept in all. Beyond that, the oldest plan of the person with the most goes.
-const MAX_PLANS: usize = 64;
+const MAX_PLANS: usize = 64 * SMALL_PLAN;
+
+/// Plans are counted by their targets, each of which may take a kilobyte, and a plan with fewer
+/// targets as one with so many.
+const SMALL_PLAN: usize = 1_024;
 
 /// A few plans of each caller, each for ten minutes. Clones share them.
 #[derive(Clone)]
@@ -50,19 +54,6 @@ impl PendingPlans {
         now: Instant,
     ) -> PlanId {
         let mut kept = self.lock(now);
-        while kept.ids_of_group(group).count() >= MAX_PER_GROUP {
-            kept.drop_oldest_of(group);
-        }
-        while kept.plans.len() >= MAX_PLANS {
-            // Reversed, so that of groups with equally many plans the one with the oldest plan
-            // loses it. The only plan of a person stays while another person has more.
-            let largest = kept.plans.values().rev().map(|pending| pending.group);
-            let Some(largest) = largest.max_by_key(|group| kept.ids_of_group(*group).count())
-            else {
-                break;
-            };
-            kept.drop_oldest_of(largest);
-        }
         let id = PlanId(kept.next);
         kept.next += 1;
         let pending = PendingPlan {
@@ -72,6 +63,20 @@ impl PendingPlans {
             since: now,
         };
         kept.plans.insert(id, pending);
+        while kept.size_of_group(group) > MAX_PER_GROUP && kept.drop_oldest_of(group, id) {}
+        loop {
+            // Reversed, so that of groups with equally many plans the one with the oldest plan
+            // loses it. The only plan of a person stays while another person has more.
+            let groups = kept.plans.values().rev().map(|pending| pending.group);
+            let sizes = groups.map(|group| (kept.size_of_group(group), group));
+            let Some((_, largest)) = sizes.max_by_key(|(size, _)| *size) else {
+                break;
+            };
+            let size: usize = kept.plans.values().map(PendingPlan::size).sum();
+            if size <= MAX_PLANS || !kept.drop_oldest_of(largest, id) {
+                break;
+            }
+        }
         id
     }
 
@@ -105,6 +110,13 @@ impl PendingPlans {
     }
 }
 
+impl PendingPlan {
+    /// How much it counts: at most the whole share of its person, which one plan may exceed.
+    fn size(&self) -> usize {
+        self.plan.targets.len().clamp(SMALL_PLAN, MAX_PER_GROUP)
+    }
+}
+
 impl PendingPlanTable {
     /// The ids of a group's plans, oldest first: ids grow.
     fn ids_of_group(&self, group: LimitGroup) -> impl Iterator<Item = PlanId> {
@@ -114,18 +126,27 @@ impl PendingPlanTable {
             .map(|(id, _)| *id)
     }
 
-    fn drop_oldest_of(&mut self, group: LimitGroup) {
+    fn size_of_group(&self, group: LimitGroup) -> usize {
+        let plans = self.plans.values();
+        let of_group = plans.filter(|pending| pending.group == group);
+        of_group.map(PendingPlan::size).sum()
+    }
+
+    /// Drops the oldest plan of a group; false where that is the plan `kept`.
+    fn drop_oldest_of(&mut self, group: LimitGroup, kept: PlanId) -> bool {
         let oldest = self.ids_of_group(group).next();
-        if let Some(oldest) = oldest {
-            self.plans.remove(&oldest);
-        }
+        let oldest = oldest.filter(|oldest| *oldest != kept);
+        oldest.is_some_and(|oldest| self.plans.remove(&oldest).is_some())
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
+    use gpukill_proto::kill::{KillTarget, PlannedAction};
+    use gpukill_proto::model::ProcessKey;
+    use gpukill_proto::reading::Reading;
     use gpukill_proto::units::Timestamp;
 
     fn owner(uid: u32) -> KillOwner {
@@ -137,6 +158,51 @@ mod tests {
 
     fn of(uid: u32) -> (KillOwner, LimitGroup) {
         (owner(uid), LimitGroup::Person(uid))
+    }
+
+    /// A plan with this many targets.
+    pub(in super::super) fn plan_with_targets(targets: usize) -> Arc<KillPlan> {
+        let target = KillTarget {
+            key: ProcessKey {
+                pid: 7,
+                start_ticks: 7,
+            },
+            name: "python".into(),
+            command: Reading::Unsupported,
+            uid: Reading::Unsupported,
+            owner: Reading::Unsupported,
+            holds: Vec::new(),
+            named: false,
+            job: Reading::Unsupported,
+            action: PlannedAction::End(Vec::new()),
+            overridden: None,
+        };
+        Arc::new(KillPlan {
+            targets: vec![target; targets],
+            ..KillPlan::default()
+        })
+    }
+
+    #[test]
+    fn large_plan_displaces_own_plans() {
+        let (plans, now) = (PendingPlans::default(), Instant::now());
+        let keep = |uid, targets| plans.insert(of(uid), plan_with_targets(targets), now);
+        let is_kept = |uid, id| plans.get(owner(uid), id, now).is_some();
+        let bobs = keep(1001, 1);
+        let [first, second] = [4_000, 4_000].map(|targets| keep(1000, targets));
+        assert!(is_kept(1000, first));
+        let third = keep(1000, 4_000);
+        assert!(!is_kept(1000, first));
+        assert!(is_kept(1000, second) && is_kept(1000, third));
+        let largest = keep(1000, 100_000);
+        assert!(!is_kept(1000, second) && !is_kept(1000, third));
+        assert!(is_kept(1000, largest) && is_kept(1001, bobs));
+        // With 55 others the next plan is one too many, and she has the most.
+        for uid in 2_000..2_056 {
+            keep(uid, 1);
+        }
+        assert!(!is_kept(1000, largest));
+        assert!(is_kept(1001, bobs));
     }
 
     fn plan(at: i64) -> Arc<KillPlan> {

@@ -197,9 +197,9 @@ fn is_suspended(vitals: &Vitals) -> bool {
     vitals.suspended.known() == Some(&true)
 }
 
-/// `works`: whether the backend works. If not, each reading fails for a reason that is reported
-/// already.
-fn device_faults(device: &Device, works: bool) -> Vec<PartFault> {
+/// The faults of one device. `works`: whether the backend works. If not, each reading fails for a
+/// reason that is reported already.
+pub(crate) fn device_faults(device: &Device, works: bool) -> Vec<PartFault> {
     let part = format!("GPU {}", device.index);
     if let Some(loss) = &device.lost {
         let (words, remedy) = (loss.kind.label(), loss.kind.remedy());

@@ -5,8 +5,8 @@ use crate::kill::KillEnvironment;
 use crate::procfs::read_at_most;
 use crate::state::PublishedPoll;
 use gpukill_policy::access::Caller;
+use gpukill_policy::reset;
 use gpukill_policy::reset::HelperCheck;
-use gpukill_policy::{kill, reset};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{Device, DeviceId, Vendor};
 use gpukill_proto::refusal::Refusal;
@@ -63,29 +63,12 @@ fn with_context<T>(
     wanted: &[&Device],
     decide: impl FnOnce(&reset::ResetContext<'_>) -> T,
 ) -> Result<T, Refusal> {
-    let table = environment
-        .process_tables
-        .read_all(&environment.authority.users);
-    let table = table.map_err(|error| {
-        tracing::error!(%error, "cannot scan processes");
-        Refusal::Unavailable(format!("cannot scan processes: {error}"))
-    })?;
-    let authority = &environment.authority;
-    let (roles, operators) = (authority.roles(), authority.operator_group_name());
-    let protection = authority.protection();
-    let config = authority.config.borrow().clone();
+    let facts = environment.plan_facts()?;
+    let config = environment.authority.config.borrow().clone();
     let checks = helper_checks(environment, &config.reset.helper, wanted);
     let hives = xgmi_hives(&published.snapshot.devices, &config.backends.sysfs_root);
     Ok(decide(&reset::ResetContext {
-        kill: kill::KillContext {
-            caller,
-            roles: &roles,
-            operators: &operators,
-            snapshot: &published.snapshot,
-            holders: &published.holders,
-            processes: &table,
-            protection: &protection,
-        },
+        kill: facts.context(caller, published),
         hives: &hives,
         checks: &checks,
     }))

@@ -28,11 +28,12 @@ pub(super) fn check(address: &PciAddress, args: &ResetHelperArgs) -> Result<(), 
     Ok(())
 }
 
+/// Resets the adapter. Returns a note if the result is not known.
 pub(super) fn reset(
     address: &PciAddress,
     args: &ResetHelperArgs,
     lock: &ResetLock,
-) -> Result<(), String> {
+) -> Result<Option<String>, String> {
     let text = open_first(address, args, |file| {
         read_reset_file(file, lock.try_clone()?)
     })?;
@@ -75,11 +76,15 @@ fn read_reset_file(file: PathBuf, lock: ResetLock) -> Result<io::Result<Vec<u8>>
     })
 }
 
-/// Newer kernels return the result as an errno; older ones only confirm the request.
-fn parse_result(text: &[u8]) -> Result<(), String> {
+/// Newer kernels return the result as an errno; older ones only confirm the request, which a note
+/// then says.
+fn parse_result(text: &[u8]) -> Result<Option<String>, String> {
     let text = String::from_utf8_lossy(text);
     match text.trim() {
-        "0" | "gpu recover" => Ok(()),
+        "0" => Ok(None),
+        "gpu recover" => Ok(Some(
+            "this kernel does not report whether the reset succeeded".to_owned(),
+        )),
         other => Err(match other.parse::<i32>() {
             Ok(code) => {
                 let error = io::Error::from_raw_os_error(code.saturating_abs());
@@ -106,9 +111,9 @@ mod tests {
 
     #[test]
     fn parses_the_result_of_the_driver() {
-        for fine in ["0\n", "gpu recover\n"] {
-            assert_eq!(parse_result(fine.as_bytes()), Ok(()));
-        }
+        assert_eq!(parse_result(b"0\n"), Ok(None));
+        let unknown = "this kernel does not report whether the reset succeeded";
+        assert_eq!(parse_result(b"gpu recover\n"), Ok(Some(unknown.into())));
         let failed =
             "the driver reports that the reset failed: Device or resource busy (os error 16)";
         assert_eq!(parse_result(b"-16\n"), Err(failed.into()));

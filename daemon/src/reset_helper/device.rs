@@ -2,11 +2,12 @@
 //! files.
 
 use super::ResetHelperArgs;
-use super::request::RequestedGpu;
+use super::request::{PciAddress, RequestedGpu};
 use crate::fd_scan::DeviceNumber;
 use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoSet as _;
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// An attribute of sysfs is one line.
@@ -57,6 +58,39 @@ pub(super) fn device_numbers(
         RequestedGpu::Amd(_) => {}
     }
     Ok(nodes)
+}
+
+/// The numbers of the device files of the other members of an AMD GPU's XGMI hive. The driver
+/// resets all members of a hive together (`amdgpu_device_gpu_recover`).
+pub(super) fn hive_device_numbers(
+    address: &PciAddress,
+    args: &ResetHelperArgs,
+) -> Result<BTreeSet<DeviceNumber>, String> {
+    let name = address.to_string();
+    let devices = args.sysfs.join("bus/pci/devices");
+    let mut numbers = BTreeSet::new();
+    let Some(hive) = hive_id(&devices.join(&name))? else {
+        return Ok(numbers);
+    };
+    let unlisted = |error| format!("the members of its XGMI hive cannot be listed: {error}");
+    for entry in std::fs::read_dir(&devices).map_err(unlisted)? {
+        let entry = entry.map_err(unlisted)?;
+        let device = entry.path();
+        if entry.file_name() != name.as_str() && hive_id(&device)?.as_ref() == Some(&hive) {
+            numbers.append(&mut drm_device_numbers(&device.join("drm")));
+        }
+    }
+    Ok(numbers)
+}
+
+/// The XGMI hive of a device; `None` if it is in none.
+fn hive_id(device: &Path) -> Result<Option<Vec<u8>>, String> {
+    let file = device.join("xgmi_hive_info/xgmi_hive_id");
+    match read_at_most(&file, MAX_ATTRIBUTE_BYTES) {
+        Ok(id) => Ok(Some(id)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+    }
 }
 
 fn read_text(path: &Path, max_bytes: u64) -> Option<String> {
@@ -168,6 +202,39 @@ mod tests {
             request_device_numbers("nvidia", &args),
             Ok(vec![(226, 128), (234, 3)])
         );
+    }
+
+    #[test]
+    fn finds_the_other_members_of_a_hive() {
+        let (_root, args) = tree();
+        let plug_member = |address: &str, hive: Option<&str>, minor: u32| {
+            let device = args.sysfs.join("bus/pci/devices").join(address);
+            let dev = device.join("drm").join(format!("card{minor}")).join("dev");
+            write(dev, &format!("226:{minor}\n"));
+            if let Some(hive) = hive {
+                write(device.join("xgmi_hive_info/xgmi_hive_id"), hive);
+            }
+        };
+        plug_member("0000:1b:00.0", Some("77\n"), 0);
+        plug_member("0000:1c:00.0", Some("77\n"), 1);
+        plug_member("0000:1d:00.0", Some("78\n"), 2);
+        plug_member("0000:1e:00.0", None, 3);
+        let minors = |address: &str| -> Vec<u32> {
+            let address = PciAddress::parse(address).unwrap();
+            let numbers = hive_device_numbers(&address, &args).unwrap();
+            numbers.into_iter().map(|number| number.minor).collect()
+        };
+        assert_eq!(minors("0000:1b:00.0"), [1]);
+        assert_eq!(minors("0000:1c:00.0"), [0]);
+        assert_eq!(minors("0000:1d:00.0"), [0; 0]);
+        assert_eq!(minors("0000:1e:00.0"), [0; 0]);
+        // A hive that cannot be read is no reason to reset it.
+        let unreadable = args
+            .sysfs
+            .join("bus/pci/devices/0000:1e:00.0/xgmi_hive_info");
+        fs::create_dir_all(unreadable.join("xgmi_hive_id")).unwrap();
+        let address = PciAddress::parse("0000:1b:00.0").unwrap();
+        assert!(hive_device_numbers(&address, &args).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::log_events::event;
 use crate::rules_file::{self, RulesKind, RulesMistake, new_lints};
-use crate::store::{RuleSetKind, Store};
+use crate::store::RuleSetKind;
 use gpukill_policy::rogue::edit::edit;
 use gpukill_policy::rogue::lints::lint;
 use gpukill_policy::rogue::read::read;
@@ -11,7 +11,6 @@ use gpukill_proto::guard::{EditReport, RulesRevision};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::RogueEdit;
 use gpukill_proto::settings::SettingMistake;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,7 +19,7 @@ mod tests;
 
 pub(crate) type RogueRuleStore = rules_file::RuleStore<RogueRulesKind>;
 
-/// The rogue rules in force, and where they come from.
+/// The rogue rules in force, with their revision and mistakes.
 pub(crate) type RogueRulesInForce = rules_file::RulesInForce<Arc<RogueRules>>;
 
 /// The file `rogue.toml`.
@@ -44,12 +43,20 @@ impl RulesKind for RogueRulesKind {
             .map_err(|mistakes| mistakes.iter().map(to_rules_mistake).collect())
     }
 
-    fn apply_edit(text: &str, asked: &RogueEdit, _: &Arc<RogueRules>) -> Result<String, String> {
-        edit(text, asked, SystemTime::now().into()).map_err(|error| error.to_string())
+    fn apply_edit(
+        text: &str,
+        requested: &RogueEdit,
+        _: &Arc<RogueRules>,
+    ) -> Result<String, String> {
+        edit(text, requested, SystemTime::now().into()).map_err(|error| error.to_string())
     }
 
-    fn replacement_text(asked: &RogueEdit) -> Option<&str> {
-        match asked {
+    fn replacement(text: String) -> RogueEdit {
+        RogueEdit::Replace(text)
+    }
+
+    fn replacement_text(requested: &RogueEdit) -> Option<&str> {
+        match requested {
             RogueEdit::Replace(text) => Some(text),
             RogueEdit::SetKey { .. } | RogueEdit::Allow(..) | RogueEdit::Disallow(..) => None,
         }
@@ -60,24 +67,12 @@ impl RulesKind for RogueRulesKind {
     }
 }
 
-/// The mistakes of a text, as the daemon would find them when it reads the file.
-pub(crate) fn check_rules(text: &str) -> Result<(), Vec<RulesMistake>> {
-    RogueRulesKind::parse(text)
-        .map(drop)
-        .map_err(RulesMistake::truncate)
-}
-
 fn to_rules_mistake(mistake: &SettingMistake) -> RulesMistake {
     let position = mistake.line.map(|line| format!("line {line}"));
     RulesMistake::at_position(position, mistake.to_string())
 }
 
 impl RogueRuleStore {
-    /// Reads the file at `path`. If it has mistakes, the built-in rules apply.
-    pub(crate) fn start(path: PathBuf, store: Store) -> Self {
-        Self::with_previous(path, None, store)
-    }
-
     /// Changes the rules, or only reports what that would change. `expected` is the revision that
     /// the caller has seen.
     ///
@@ -86,13 +81,13 @@ impl RogueRuleStore {
     pub(crate) fn edit(
         &self,
         uid: u32,
-        asked: &RogueEdit,
+        requested: &RogueEdit,
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
         let lints =
             |held: &Arc<RogueRules>, new: &Arc<RogueRules>| new_lints(&lint(held), lint(new));
-        let edited = self.change(uid, asked, expected, is_dry_run, lints)?;
+        let edited = self.change(uid, requested, expected, is_dry_run, lints)?;
         Ok(edited.report)
     }
 }

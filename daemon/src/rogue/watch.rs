@@ -79,7 +79,7 @@ impl RogueWatcher {
         }
     }
 
-    /// Runs until it is told to stop or no sender is left.
+    /// Runs until a command stops it or no sender is left.
     pub(super) fn run(mut self, boot: &str, orders: &Receiver<RogueCommand>) {
         self.restore(boot);
         while let Ok(order) = orders.recv() {

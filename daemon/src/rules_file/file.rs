@@ -3,14 +3,15 @@
 mod directory;
 
 use crate::config::{open_trusted, parent_directory};
+use gpukill_proto::service::MAX_RULES_BYTES;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// A rules file has some kilobytes.
-pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The largest rules file.
+pub(crate) const MAX_FILE_BYTES: u64 = MAX_RULES_BYTES as u64;
 
 /// The text of the file; `None` if there is none.
 ///

@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The properties of one kind of rules.
-pub(crate) trait RulesKind {
+pub(crate) trait RulesKind: 'static {
     /// Parsed rules. Clones are cheap.
-    type Rules: Clone;
+    type Rules: Clone + Send + Sync;
     /// One edit, displayed as the violation is recorded.
-    type Edit: fmt::Display;
+    type Edit: fmt::Display + Send + Sync;
 
     /// The kind under which they are recorded.
     const KIND: RuleSetKind;
@@ -32,6 +32,9 @@ pub(crate) trait RulesKind {
     /// # Errors
     /// Why it cannot be applied.
     fn apply_edit(text: &str, asked: &Self::Edit, held: &Self::Rules) -> Result<String, String>;
+
+    /// The edit that replaces everything with this text.
+    fn replacement(text: String) -> Self::Edit;
 
     /// The text with which an edit replaces everything; `None` for other edits.
     fn replacement_text(asked: &Self::Edit) -> Option<&str>;

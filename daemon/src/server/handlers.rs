@@ -10,6 +10,7 @@ mod kill;
 mod quiesce;
 mod reset;
 mod rogue;
+mod rules;
 mod status;
 
 use super::fair_queue::{FairQueue, QueuePermit};
@@ -21,8 +22,8 @@ use crate::store::RecordedEvent;
 pub(super) use backup::ConnectionBackup;
 use gpukill_policy::access::{Operation, Roles, Ruling, check};
 use gpukill_proto::refusal::Refusal;
-pub(super) use guard::OfferedRules;
 pub(super) use kill::PendingKillPages;
+pub(super) use rules::OfferedRules;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,14 +1,16 @@
 //! Cuts the holders of devices into pages that fit a frame, and hides what this caller may not see.
 
 use super::snapshot_pages::MAX_PAGE_BYTES;
-use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::access::{Caller, Operation, Roles, Ruling, Uids, check};
 use gpukill_policy::holders::{find_causes, role};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{
     DeviceHolders, EndedHolder, Holder, HoldersPage, HoldersReport, Role,
 };
 use gpukill_proto::reading::Reading;
-use gpukill_proto::transport::codec::encoded_size;
+use gpukill_proto::transport::codec::PageRoom;
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
 
 /// At most this many ended holders are reported for one device: the last ones.
 const MAX_ENDED_HOLDERS: usize = 64;
@@ -31,6 +33,7 @@ impl HoldersAnswer {
             HoldersReport {
                 roles: roles.collect(),
                 findings: find_causes(device, at),
+                may_end: Vec::new(),
                 device: device.clone(),
             }
         });
@@ -43,7 +46,7 @@ impl HoldersAnswer {
     /// The page that starts at this position.
     pub(super) fn page(&self, start: usize, caller: &Caller, roles: &Roles) -> HoldersPage {
         let mut page = HoldersPageBuilder {
-            size: 0,
+            room: PageRoom::new(usize::MAX, MAX_PAGE_BYTES),
             devices: Vec::new(),
         };
         let mut position = 0;
@@ -55,7 +58,7 @@ impl HoldersAnswer {
                 continue;
             }
             let mut taken = if position >= start {
-                if !page.push_device(&report_without_holders(report)) {
+                if !page.push_device(&report_without_holders(report, caller, roles)) {
                     next = Some(position);
                     break;
                 }
@@ -93,15 +96,14 @@ impl HoldersAnswer {
 
 /// A page that is being filled.
 struct HoldersPageBuilder {
-    size: u64,
+    room: PageRoom,
     devices: Vec<HoldersReport>,
 }
 
 impl HoldersPageBuilder {
-    /// Adds a device without its holders, if there is room. A page always has room for the first
-    /// device.
+    /// Adds a device without its holders, if there is room.
     fn push_device(&mut self, head: &HoldersReport) -> bool {
-        let fits = self.reserve(encoded_size(head).unwrap_or(MAX_PAGE_BYTES));
+        let fits = self.room.take(head);
         if fits {
             self.devices.push(head.clone());
         }
@@ -110,30 +112,26 @@ impl HoldersPageBuilder {
 
     /// Adds a holder of the last device, if there is room.
     fn push_holder(&mut self, holder: &Holder, role: Role) -> bool {
-        let fits = self.reserve(encoded_size(holder).unwrap_or(MAX_PAGE_BYTES));
+        let fits = self.room.take(holder);
         if let Some(last) = self.devices.last_mut().filter(|_| fits) {
             last.device.holders.push(holder.clone());
             last.roles.push(role);
         }
         fits
     }
-
-    /// Reserves room, and returns whether there was any. The first item always fits: otherwise a
-    /// client would request it for ever.
-    fn reserve(&mut self, size: u64) -> bool {
-        let is_first = self.size == 0;
-        let fits = self.size.saturating_add(size) <= MAX_PAGE_BYTES;
-        if fits || is_first {
-            self.size = self.size.saturating_add(size);
-        }
-        fits || is_first
-    }
 }
 
 /// A device with its findings, and without its holders.
-fn report_without_holders(report: &HoldersReport) -> HoldersReport {
+fn report_without_holders(report: &HoldersReport, caller: &Caller, roles: &Roles) -> HoldersReport {
     let ended = report.device.ended.iter().take(MAX_ENDED_HOLDERS);
+    let named = report.findings.iter().flat_map(|finding| &finding.pids);
+    let named: BTreeSet<u32> = named.copied().into_set();
+    let holders = report.device.holders.iter();
+    let may_end = holders
+        .filter(|holder| named.contains(&holder.pid) && may_end(caller, roles, holder))
+        .map(|holder| holder.pid);
     HoldersReport {
+        may_end: may_end.collect(),
         findings: report.findings.clone(),
         ..empty_report(&report.device, ended.cloned().collect())
     }
@@ -156,7 +154,17 @@ fn empty_report(device: &DeviceHolders, ended: Vec<EndedHolder>) -> HoldersRepor
         },
         roles: Vec::new(),
         findings: Vec::new(),
+        may_end: Vec::new(),
     }
+}
+
+/// Whether the caller may end a holder.
+fn may_end(caller: &Caller, roles: &Roles, holder: &Holder) -> bool {
+    let operation = Operation::End {
+        uids: holder.uid.last_known().copied().map(Uids::from_single),
+        namespace_owner: holder.namespace_owner.last_known().copied().flatten(),
+    };
+    check(caller, operation, roles) == Ruling::Allow
 }
 
 /// A holder as this caller may see it.
@@ -179,6 +187,7 @@ pub(super) mod tests {
     use gpukill_policy::access::LimitGroup;
     use gpukill_proto::holders::{Cause, ProcessState};
     use gpukill_proto::model::{DeviceId, GpuUse, ProcessKey};
+    use gpukill_proto::transport::codec::encoded_size;
     use gpukill_proto::units::{Bytes, Percent};
 
     pub(in crate::server) const NOW: Timestamp = Timestamp(1_795_269_751_250);
@@ -289,6 +298,15 @@ pub(super) mod tests {
         ];
         let answer = HoldersAnswer::new(&devices, NOW);
         let (whole, pages) = fetch_all(&answer, &caller(1000), &Roles::default());
+        let without_rights = |report: HoldersReport| HoldersReport {
+            may_end: Vec::new(),
+            ..report
+        };
+        // A finding names the first processes only.
+        let named = whole[1].findings.iter().flat_map(|finding| &finding.pids);
+        let named: BTreeSet<u32> = named.copied().collect();
+        assert!(whole[1].may_end.iter().eq(&named), "{named:?}");
+        let whole: Vec<_> = whole.into_iter().map(without_rights).collect();
         assert_eq!(whole, answer.devices);
         assert!(pages > 40, "{pages}");
         assert_eq!(whole[0].findings[0].cause, Cause::Unknown);
@@ -319,6 +337,25 @@ pub(super) mod tests {
         assert_eq!(from(4), [(1, vec![4])]);
         assert_eq!(from(5), []);
         assert_eq!(from(usize::MAX), []);
+    }
+
+    #[test]
+    fn caller_may_end_own_processes_of_findings() {
+        let devices = [device(0, vec![holder(2, 1000), holder(3, 1001)])];
+        let answer = HoldersAnswer::new(&devices, NOW);
+        assert_eq!(answer.devices[0].findings[0].pids, [2, 3]);
+        let roles = Roles {
+            operator_group: Some(7),
+            ..Roles::default()
+        };
+        let may_end = |caller: &Caller| answer.page(0, caller, &roles).devices[0].may_end.clone();
+        let operator = Caller {
+            groups: [7].into(),
+            ..caller(1002)
+        };
+        assert_eq!(may_end(&caller(1001)), [3]);
+        assert_eq!(may_end(&caller(1002)), [0; 0]);
+        assert_eq!(may_end(&operator), [2, 3]);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Cuts plans and reports of kills into pages that fit a frame, and hides what this caller may not
 //! see.
 
-use super::snapshot_pages::MAX_PAGE_BYTES;
+use super::snapshot_pages::take_page;
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_proto::kill::{
     KillPlan, KillPlanPage, KillReport, KillReportPage, KillTarget, PlanId, PlannedAction,
     ProcessOutcome,
 };
 use gpukill_proto::reading::Reading;
-use gpukill_proto::transport::codec::encoded_size;
+use gpukill_proto::transport::codec::PageRoom;
 use serde::Serialize;
 
 /// The maximum size of the list of jobs that continue, on each page of a plan: about a thousand
@@ -38,7 +38,7 @@ pub(super) fn plan_page(
         request: plan.request.clone(),
         targets,
         undetermined: plan.undetermined,
-        remaining_jobs: take_while_fits(plan.remaining_jobs.iter().cloned(), MAX_REST_BYTES),
+        remaining_jobs: take_rest(&plan.remaining_jobs),
     };
     KillPlanPage { id, plan, next }
 }
@@ -78,7 +78,7 @@ pub(super) fn report_page(
         stage: report.stage,
         outcomes,
         memory: report.memory.clone(),
-        respawned: take_while_fits(report.respawned.iter().cloned(), MAX_REST_BYTES),
+        respawned: take_rest(&report.respawned),
         unchecked: report.unchecked.clone(),
         unrecorded: report.unrecorded.clone(),
     };
@@ -103,39 +103,21 @@ fn may_read_owner(owner: Option<u32>, caller: &Caller, roles: &Roles) -> bool {
     }
 }
 
-/// The items from `start` on that fit a page, as shown, and the position of the first one that is
-/// missing.
-fn take_page<T: Serialize>(
-    all: &[T],
-    start: usize,
-    shown: impl Fn(&T) -> T,
-) -> (Vec<T>, Option<u32>) {
-    let rest = all.get(start..).unwrap_or_default();
-    let some = take_while_fits(rest.iter().map(shown), MAX_PAGE_BYTES);
-    // An item that is too large alone is skipped: it would never fit.
-    let taken = some
-        .len()
-        .max(usize::from(!rest.is_empty() && some.is_empty()));
-    let end = start.saturating_add(taken);
-    let next = (end < all.len()).then(|| u32::try_from(end).unwrap_or(u32::MAX));
-    (some, next)
-}
-
-fn take_while_fits<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<T> {
-    let mut size = 0;
-    all.take_while(|one| {
-        size += encoded_size(one).unwrap_or(room);
-        size <= room
-    })
-    .collect()
+/// The first items, as far as [`MAX_REST_BYTES`] last.
+fn take_rest<T: Serialize + Clone>(all: &[T]) -> Vec<T> {
+    let mut room = PageRoom::new(usize::MAX, MAX_REST_BYTES);
+    let some = all.iter().take_while(|it| room.take(it));
+    some.cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::snapshot_pages::MAX_PAGE_BYTES;
     use super::*;
     use gpukill_policy::access::LimitGroup;
     use gpukill_proto::kill::{KillSignal, Outcome, Stage};
     use gpukill_proto::model::ProcessKey;
+    use gpukill_proto::transport::codec::encoded_size;
     use gpukill_proto::units::Timestamp;
 
     const ALICE: u32 = 1000;

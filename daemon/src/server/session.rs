@@ -10,8 +10,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use gpukill_policy::access::Caller;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
-    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
-    PruneReport,
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSeries, AuditSummary, Backup,
+    CopyId, PruneReport, RunPage, RunQuery, SeriesQuery, TimelinePage, TimelineQuery,
 };
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
@@ -238,6 +238,10 @@ impl Gpukill for Session {
         catch_panic(self.actions(query)).await
     }
 
+    async fn timeline(self, _: Context, query: TimelineQuery) -> Result<TimelinePage, Refusal> {
+        catch_panic(self.timeline_page(query)).await
+    }
+
     async fn prune(
         self,
         _: Context,
@@ -307,6 +311,14 @@ impl Gpukill for Session {
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
         catch_panic(self.change_rogue_rules(edit, expected, is_dry_run)).await
+    }
+
+    async fn audit_runs(self, _: Context, query: RunQuery) -> Result<RunPage, Refusal> {
+        catch_panic(self.run_page(query)).await
+    }
+
+    async fn audit_series(self, _: Context, query: SeriesQuery) -> Result<AuditSeries, Refusal> {
+        catch_panic(self.series(query)).await
     }
 
     async fn replay_rules(

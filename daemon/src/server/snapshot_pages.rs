@@ -5,7 +5,8 @@ use gpukill_proto::guard::GuardSummary;
 use gpukill_proto::model::{GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::service::SnapshotPage;
-use gpukill_proto::transport::codec::encoded_size;
+use gpukill_proto::transport::codec::PageRoom;
+use serde::Serialize;
 
 /// The maximum size of the processes on one page. The page also holds the devices, some hundred
 /// bytes each, and a frame takes 4 MiB.
@@ -18,22 +19,9 @@ pub(super) fn page(
     caller: &Caller,
     roles: &Roles,
 ) -> SnapshotPage {
-    let mut size = 0;
-    let rest = snapshot.processes.get(start..).unwrap_or_default();
-    let processes: Vec<GpuProcess> = rest
-        .iter()
-        .map(|process| redact(caller, roles, process))
-        .take_while(|process| {
-            size += encoded_size(process).unwrap_or(MAX_PAGE_BYTES);
-            size <= MAX_PAGE_BYTES
-        })
-        .collect();
-    // A process that is too large alone is skipped: it would never fit.
-    let taken = processes
-        .len()
-        .max(usize::from(!rest.is_empty() && processes.is_empty()));
-    let end = start + taken;
-    let next = (end < snapshot.processes.len()).then(|| u32::try_from(end).unwrap_or(u32::MAX));
+    let (processes, next) = take_page(&snapshot.processes, start, |process| {
+        redact(caller, roles, process)
+    });
     let snapshot = Snapshot {
         host: snapshot.host.clone(),
         taken_at: snapshot.taken_at,
@@ -50,6 +38,21 @@ pub(super) fn page(
         guard: GuardSummary::default(),
         verdicts: Vec::new(),
     }
+}
+
+/// The items from `start` on that fit a page, as shown, and the position of the first one that is
+/// missing.
+pub(super) fn take_page<T: Serialize>(
+    all: &[T],
+    start: usize,
+    shown: impl Fn(&T) -> T,
+) -> (Vec<T>, Option<u32>) {
+    let mut room = PageRoom::new(usize::MAX, MAX_PAGE_BYTES);
+    let rest = all.get(start..).unwrap_or_default().iter();
+    let some: Vec<T> = rest.map(shown).take_while(|it| room.take(it)).collect();
+    let end = start.saturating_add(some.len());
+    let next = (end < all.len()).then(|| u32::try_from(end).unwrap_or(u32::MAX));
+    (some, next)
 }
 
 /// A process as this caller may see it.
@@ -77,6 +80,7 @@ mod tests {
     use super::*;
     use gpukill_policy::access::LimitGroup;
     use gpukill_proto::model::DeviceId;
+    use gpukill_proto::transport::codec::encoded_size;
     use gpukill_proto::units::Timestamp;
 
     fn process(pid: u32, uid: u32) -> GpuProcess {
@@ -137,6 +141,15 @@ mod tests {
             &Roles::default(),
         );
         assert_eq!((page.snapshot.processes.len(), page.next), (0, None));
+    }
+
+    #[test]
+    fn item_too_large_for_a_page_is_a_page_of_its_own() {
+        let large = "x".repeat(2 * MAX_PAGE_BYTES as usize);
+        let all = [large, "y".into(), "z".into()];
+        let page = |start| take_page(&all, start, String::clone);
+        assert_eq!(page(0), (all[..1].to_vec(), Some(1)));
+        assert_eq!(page(1), (all[1..].to_vec(), None));
     }
 
     #[test]

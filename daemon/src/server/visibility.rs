@@ -301,6 +301,7 @@ impl Visibility<'_> {
             of_process.map(move |SimulatedEnd { violation, .. }| ViolationMark {
                 run: run.clone(),
                 rule: violation.rule.clone(),
+                measured: violation.evidence.measured,
                 mode: violation.mode,
                 deadline: None,
                 would_have_ended_at: violation.ended_at,

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
 /// Every kind of event.
-pub(super) const EVENT_KINDS: [&str; 14] = [
+pub(super) const EVENT_KINDS: [&str; 16] = [
     "quarantined",
     "started",
     "stopped",
@@ -19,6 +19,8 @@ pub(super) const EVENT_KINDS: [&str; 14] = [
     "rogue_rules",
     "fault",
     "fault_over",
+    "alert",
+    "alert_over",
     "xid",
     "device",
     "quiesced",
@@ -167,14 +169,16 @@ impl EventRow {
             }
             RecordedEvent::Fault(change) => {
                 let words = format!("{}: {}", change.part, change.what);
-                let kind = if change.is_over {
-                    "fault_over"
-                } else {
-                    "fault"
+                let kind = match (change.code.is_alert(), change.is_over) {
+                    (false, false) => "fault",
+                    (false, true) => "fault_over",
+                    (true, false) => "alert",
+                    (true, true) => "alert_over",
                 };
                 Self {
                     at: change.at,
                     detail: Some(truncate::text(words, MAX_FAULT_BYTES)),
+                    device: change.device.as_ref().map(|id| id.0.clone()),
                     times: i64::try_from(change.times).unwrap_or(i64::MAX),
                     content: Some(json!({ "code": change.code }).to_string()),
                     ..row(kind)
@@ -219,9 +223,10 @@ impl EventRow {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FaultChange;
     use super::super::database::AUDIT;
     use super::*;
-    use gpukill_proto::model::{DeviceId, EventKind, InstanceId};
+    use gpukill_proto::model::{DeviceId, EventKind, FaultCode, InstanceId};
 
     fn xid(code: u64) -> GpuEvent {
         GpuEvent {
@@ -245,6 +250,29 @@ mod tests {
         assert_eq!(row.device.as_deref(), Some("GPU-0"));
         assert_eq!((row.number, row.times), (Some(79), 3));
         assert_eq!(row.detail.as_deref(), Some("XID 79 in instance 2/0"));
+    }
+
+    #[test]
+    fn alert_is_no_fault() {
+        let row = |code, is_over| {
+            let change = FaultChange {
+                at: Timestamp(7),
+                part: "GPU 3".into(),
+                device: Some(DeviceId("GPU-3".into())),
+                code,
+                what: "too hot".into(),
+                is_over,
+                times: 2,
+            };
+            EventRow::from_event(Timestamp(9), &RecordedEvent::Fault(change), "b")
+        };
+        let kinds = [FaultCode::TemperatureAlert, FaultCode::GpuLost]
+            .map(|code| [false, true].map(|is_over| row(code, is_over).kind));
+        assert_eq!(kinds, [["alert", "alert_over"], ["fault", "fault_over"]]);
+        let row = row(FaultCode::MemoryAlert, false);
+        assert_eq!((row.at, row.times), (Timestamp(7), 2));
+        assert_eq!(row.device.as_deref(), Some("GPU-3"));
+        assert_eq!(row.detail.as_deref(), Some("GPU 3: too hot"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::{Store, WriterCommand, truncate};
 use crate::log_events::event;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::model::{Fault, FaultCode, Snapshot};
+use gpukill_proto::model::{DeviceId, Fault, FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::TrySendError;
@@ -22,19 +22,21 @@ const MAX_PER_HOUR: u64 = 240;
 /// The most changes that wait for space in the queue.
 const MAX_WAITING: usize = 1_000;
 
-/// The length of the text by which faults are told apart, in bytes.
+/// The length of the text that distinguishes faults, in bytes.
 const MAX_KEY_BYTES: usize = 1 << 10;
 
 /// A fault that started or ended, once or several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FaultChange {
     /// The first time.
-    pub(super) at: Timestamp,
-    pub(super) part: String,
-    pub(super) code: FaultCode,
-    pub(super) what: String,
-    pub(super) is_over: bool,
-    pub(super) times: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) part: String,
+    /// The device, if it is about one.
+    pub(crate) device: Option<DeviceId>,
+    pub(crate) code: FaultCode,
+    pub(crate) what: String,
+    pub(crate) is_over: bool,
+    pub(crate) times: u64,
 }
 
 type FaultKey = (String, FaultCode, String);
@@ -120,6 +122,7 @@ impl FaultLog {
             self.waiting.push(FaultChange {
                 at: self.first_counted_at,
                 part: "faults".into(),
+                device: None,
                 code: FaultCode::FaultsUnrecorded,
                 what: "more faults started than are recorded individually".into(),
                 is_over: false,
@@ -202,7 +205,15 @@ impl Store {
     /// Records the faults that started or ended, without waiting.
     pub(crate) fn record_fault_changes(&self, snapshot: &Snapshot) {
         let mut log = self.lock_fault_log();
-        let changes = log.update(&snapshot.faults, snapshot.taken_at, Instant::now());
+        let mut changes = log.update(&snapshot.faults, snapshot.taken_at, Instant::now());
+        for change in &mut changes {
+            let index: Option<u32> = change
+                .part
+                .strip_prefix("GPU ")
+                .and_then(|index| index.parse().ok());
+            let device = snapshot.devices.iter().find(|it| Some(it.index) == index);
+            change.device = change.device.take().or(device.map(|it| it.id.clone()));
+        }
         self.send_fault_changes(&mut log, changes);
     }
 
@@ -246,6 +257,7 @@ fn fault_change(
     FaultChange {
         at,
         part: part.clone(),
+        device: None,
         code: *code,
         what: what.clone(),
         is_over,

@@ -17,8 +17,9 @@ const MAX_PROCESSES: usize = 4_096;
 const MIN_SEARCH_TIME: Duration = Duration::from_secs(600);
 const MIN_SEARCH_SAMPLES: u32 = 3;
 
-/// How long before the last sample a kill may have started if its ends are not in that sample:
-/// longer than a kill takes. And the most such kills that are read.
+/// How long before the last sample a kill may have started if its ends are not in that sample, and
+/// how long before a kill the run that it ended may have been observed last: longer than a kill
+/// and a sample take. And the most such kills that are read.
 const EARLIER_KILL_MS: i64 = 600_000;
 const MAX_EARLIER_KILLS: u32 = 64;
 
@@ -148,8 +149,10 @@ impl KilledRuns {
         let transaction = connection.transaction()?;
         for run in &self.waiting {
             // The kill did not end a run that ended before it. It did end a run that the daemon
-            // observed, if that daemon did not observe the end.
-            let update = "UPDATE run SET ending = 'killed', action = ?1
+            // observed, if that daemon did not observe the end. The run was last observed before
+            // the kill, but ended after it; much later only by a changed clock.
+            let update = "UPDATE run SET ending = 'killed', action = ?1,
+                ended_at = CASE WHEN ended_at BETWEEN ?5 - ?7 AND ?5 THEN ?5 ELSE ended_at END
                 WHERE process = (SELECT id FROM process
                                  WHERE boot = ?2 AND pid = ?3 AND start_ticks = ?4)
                 AND ended_at IS NOT NULL AND ending IS NOT 'killed'
@@ -162,7 +165,8 @@ impl KilledRuns {
                 run.key.pid,
                 saturating_i64(run.key.start_ticks),
                 run.at.0,
-                earlier.map(|run| run.started)
+                earlier.map(|run| run.started),
+                EARLIER_KILL_MS
             ])?;
         }
         transaction.commit()

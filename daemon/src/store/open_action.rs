@@ -1,7 +1,7 @@
 //! An action, from the request to its end in the record.
 
-use super::Store;
 use super::actions::ActionEnd;
+use super::{KillShare, Store};
 use crate::log_events::{EventSubject, event};
 use std::time::SystemTime;
 
@@ -65,6 +65,8 @@ pub(crate) struct OpenAction {
     id: Option<ActionId>,
     kind: ActionKind,
     subject: EventSubject,
+    /// The allowance that its outcome counts against, if any.
+    share: Option<KillShare>,
     store: Store,
 }
 
@@ -73,12 +75,14 @@ impl OpenAction {
         id: ActionId,
         kind: ActionKind,
         subject: EventSubject,
+        share: Option<KillShare>,
         store: Store,
     ) -> Self {
         Self {
             id: Some(id),
             kind,
             subject,
+            share,
             store,
         }
     }
@@ -98,7 +102,7 @@ impl OpenAction {
                 uid,
                 gpu_uuid
             );
-            self.store.settle(id, result, outcome);
+            self.store.settle(id, result, outcome, self.share.as_ref());
         }
     }
 }

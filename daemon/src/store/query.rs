@@ -2,30 +2,44 @@
 
 mod actions;
 mod filter;
+mod gaps;
 mod guard_samples;
 mod page;
 mod page_search;
 mod past_use;
 mod range;
+mod runs;
+#[cfg(test)]
+mod sample_store;
+mod series;
 mod summary;
+mod timeline;
 mod verdicts;
 
 pub(crate) use actions::{ActionFilter, SelectedDevices};
-pub(super) use actions::{acting_uids, action_page};
+pub(super) use actions::{acting_uids, action_page, former_uids};
 pub(crate) use guard_samples::guard_samples;
 pub(super) use page::sample_page;
 pub(super) use past_use::past_use;
 pub(crate) use past_use::{DeviceProcess, PastUse};
+pub(super) use runs::{resolve_ends, unresolved_runs};
+pub(super) use series::series;
 pub(super) use summary::summary;
+pub(crate) use timeline::PastRights;
+pub(super) use timeline::{timeline_page, timeline_samples};
 pub(crate) use verdicts::VerdictPage;
 pub(super) use verdicts::verdict_page;
 
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::transport::codec::PageRoom;
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
 /// The longest time that one page may take.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The most records of one page.
+const MAX_RECORDS: u32 = 1_000;
 
 /// The steps of SQLite's virtual machine between two looks at the clock.
 const PROGRESS_STEPS: i32 = 10_000;
@@ -68,6 +82,27 @@ pub(super) fn run_query_with_timeout<T>(
             Refusal::Unavailable(format!("the store cannot be read: {error}"))
         }
     })
+}
+
+/// The most records of a page for which a query allows `limit`.
+///
+/// # Errors
+/// When the limit is 0: an empty page could not say where the next one starts.
+fn page_limit(limit: u32) -> Result<usize, QueryError> {
+    match limit.min(MAX_RECORDS) {
+        0 => Err(QueryError::Refused(Refusal::Invalid(
+            "the limit must be greater than 0".into(),
+        ))),
+        limit => Ok(limit as usize),
+    }
+}
+
+/// The room of a page of at most `limit` records, and of this many bytes.
+///
+/// # Errors
+/// As [`page_limit`].
+fn page_room(limit: u32, max_bytes: u64) -> Result<PageRoom, QueryError> {
+    Ok(PageRoom::new(page_limit(limit)?, max_bytes))
 }
 
 /// The end of the time limit of a query.

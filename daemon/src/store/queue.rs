@@ -2,6 +2,7 @@
 //! command queue does not block the caller.
 
 use super::actions::{ActionEnd, MAX_OPEN_ACTIONS};
+use super::kill_allowance::KillAllowance;
 use super::refusals::Refusals;
 use super::{Action, ActionId};
 use crate::log_events::event;
@@ -31,6 +32,7 @@ pub(super) struct ActionQueue {
     intents: VecDeque<ActionIntent>,
     ends: VecDeque<(ActionId, ActionEnd)>,
     pub(super) refusals: Refusals,
+    pub(super) kill_allowance: KillAllowance,
 }
 
 impl ActionQueue {

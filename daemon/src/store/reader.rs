@@ -5,6 +5,7 @@ use super::error::{StoreError, StoreErrorKind};
 use super::{ReaderCommand, StoreQuery, StoreStatus, lock, restore};
 use gpukill_proto::refusal::Refusal;
 use rusqlite::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
@@ -69,11 +70,16 @@ fn answer_query(
     };
     match opened {
         Ok(mut opened) => {
-            // After a failure the connection may be to a file that was replaced.
-            if asked.answer(Ok(&mut opened.connection)) {
-                *kept = Some(opened);
-            } else {
-                suspect(kind);
+            // A panic drops the sender of the answer, and so its caller gets "internal error". It
+            // must not end the thread, which answers all other queries.
+            let answered = catch_unwind(AssertUnwindSafe(|| {
+                asked.answer(Ok(&mut opened.connection))
+            }));
+            match answered {
+                Ok(true) => *kept = Some(opened),
+                // The connection may be to a file that was replaced.
+                Ok(false) => suspect(kind),
+                Err(_) => tracing::error!("a query of the store panicked"),
             }
         }
         Err(fault) => {
@@ -114,6 +120,33 @@ mod tests {
     use super::super::database;
     use super::*;
     use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn panic_of_a_query_does_not_end_the_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let _written = database::open(directory.path(), &AUDIT).unwrap();
+        let (opening, opened) = sync_channel(0);
+        let (questions, asked) = sync_channel(2);
+        drop(opening);
+        let path = directory.path().to_owned();
+        let reader = std::thread::spawn(move || {
+            run(&path, &asked, &opened, &Mutex::default());
+        });
+        let ask = |is_broken: bool| {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let run = move |_: &mut Connection| {
+                assert!(!is_broken, "expected");
+                Ok::<i64, Refusal>(7)
+            };
+            let question = Box::new(PendingQuery { run, answer });
+            questions.send(ReaderCommand::Audit(question)).unwrap();
+            answered.blocking_recv()
+        };
+        assert!(ask(true).is_err());
+        assert_eq!(ask(false), Ok(Ok(7)));
+        drop(questions);
+        reader.join().unwrap();
+    }
 
     #[test]
     fn first_query_waits_for_the_files() {

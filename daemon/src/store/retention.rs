@@ -195,4 +195,30 @@ mod tests {
         hours(90_023, 1);
         assert_eq!(until(), hour(90_024));
     }
+
+    #[test]
+    fn ids_of_deleted_runs_are_not_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut connection = open(directory.path(), &SAMPLES).unwrap().connection;
+        let add_run = |connection: &Connection, process: i64, ended_at: Option<i64>| -> i64 {
+            let insert = "INSERT INTO run (process, device, instance, first_at, last_at,
+                first_sample, last_sample, ended_at) VALUES (?1, 1, '', 1, 1, 1, 1, ?2)
+                RETURNING id";
+            let values = params![process, ended_at];
+            connection
+                .query_row(insert, values, |row| row.get(0))
+                .unwrap()
+        };
+        // A service that goes on, and processes that have ended.
+        assert_eq!(add_run(&connection, 1, None), 1);
+        for process in 2..=4 {
+            add_run(&connection, process, Some(1));
+        }
+        while delete_unused(&mut connection).unwrap() {}
+        let left: i64 = connection
+            .query_row("SELECT count(*) FROM run", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(left, 1);
+        assert_eq!(add_run(&connection, 5, None), 5);
+    }
 }

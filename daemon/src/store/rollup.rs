@@ -230,7 +230,10 @@ fn add_to_run(connection: &Connection, sum: &RunSum<'_>, sample: i64) -> rusqlit
              memory_max = CASE WHEN ?7 IS NULL OR memory_max > ?7 THEN memory_max ELSE ?7 END,
              last_at = CASE WHEN ended_at IS NULL THEN ?8 ELSE last_at END,
              last_sample = CASE WHEN ended_at IS NULL THEN ?9 ELSE last_sample END,
-             active_at = coalesce(?10, active_at)
+             active_at = coalesce(?10, active_at),
+             process_busy_ms = process_busy_ms + ?11, process_idle_ms = process_idle_ms + ?12,
+             utilization_total = utilization_total + ?13,
+             utilization_known_ms = utilization_known_ms + ?14
              WHERE id = ?1",
         )?
         .execute(params![
@@ -244,6 +247,10 @@ fn add_to_run(connection: &Connection, sum: &RunSum<'_>, sample: i64) -> rusqlit
             sum.until.0,
             sample,
             sum.last_active.map(|at| at.0),
+            saturating_i64(sum.process_times.0),
+            saturating_i64(sum.process_times.1),
+            u64::try_from(usage.utilization.total).map_or(i64::MAX, saturating_i64),
+            saturating_i64(usage.utilization.known_ms),
         ])?;
     Ok(())
 }

@@ -20,12 +20,20 @@ mod tests;
 pub(super) struct SampleWriter {
     devices: BTreeMap<DeviceId, (i64, DeviceRow)>,
     processes: BTreeMap<ProcessKey, (i64, ProcessRow)>,
-    runs: BTreeMap<DeviceRun, i64>,
+    runs: BTreeMap<DeviceRun, WrittenRun>,
     facts: RuleFactsCache,
     /// `None` until it is read from the file.
     rollup: Option<Rollup>,
     /// Whether runs without an observed end are marked.
     has_ended_unobserved_runs: bool,
+}
+
+/// The row of a run.
+#[derive(Clone, Copy)]
+struct WrittenRun {
+    row: i64,
+    /// The time of a sample, in place of the unknown time since when the process uses the device.
+    stand_in_first: Option<Timestamp>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -104,7 +112,7 @@ impl SampleWriter {
             end_run(transaction, boot, departed, id)?;
         }
         if !self.has_ended_unobserved_runs {
-            end_unobserved_runs(transaction, self.runs.values().copied(), id)?;
+            end_unobserved_runs(transaction, self.runs.values().map(|run| run.row), id)?;
             self.has_ended_unobserved_runs = true;
         }
         self.rollup = Some(rolling);
@@ -162,8 +170,14 @@ impl SampleWriter {
             let Some(device) = device_rows.get(&run.device) else {
                 continue;
             };
-            let first = *process.first_seen.known().unwrap_or(from);
-            let run_row = self.run_row(transaction, run, (row, *device), (first, *until), id)?;
+            let first_seen = process.first_seen.known().copied();
+            let run_row = self.run_row(
+                transaction,
+                run,
+                (row, *device),
+                (first_seen, (*from, *until)),
+                id,
+            )?;
             stored.runs.insert(run_row, usage.clone());
             if departed.contains(run) {
                 left.insert(run_row);
@@ -238,12 +252,20 @@ impl SampleWriter {
         transaction: &Transaction<'_>,
         run: &DeviceRun,
         (process, device): (i64, i64),
-        (first, until): (Timestamp, Timestamp),
+        (first_seen, (from, until)): (Option<Timestamp>, (Timestamp, Timestamp)),
         sample: i64,
     ) -> rusqlite::Result<i64> {
-        if let Some(row) = self.runs.get(run) {
-            return Ok(*row);
+        if let Some(written) = self.runs.get_mut(run) {
+            if let (Some(first_seen), Some(stand_in)) = (first_seen, written.stand_in_first) {
+                // A process that had left the device and come back keeps its earlier time.
+                transaction
+                    .prepare_cached("UPDATE run SET first_at = ?2 WHERE id = ?1 AND first_at = ?3")?
+                    .execute(params![written.row, first_seen.0, stand_in.0])?;
+                written.stand_in_first = None;
+            }
+            return Ok(written.row);
         }
+        let first = first_seen.unwrap_or(from);
         let row = transaction
             .prepare_cached(
                 // The process may have left the device and come back.
@@ -265,7 +287,11 @@ impl SampleWriter {
                 ],
                 |row| row.get(0),
             )?;
-        self.runs.insert(run.clone(), row);
+        let written = WrittenRun {
+            row,
+            stand_in_first: first_seen.is_none().then_some(from),
+        };
+        self.runs.insert(run.clone(), written);
         Ok(row)
     }
 

@@ -97,9 +97,10 @@ BEGIN
     DELETE FROM rule_facts WHERE process = OLD.id;
 END;
 
--- One row for each process and device. Times are sums up to the last minute.
+-- One row for each process and device. Times are sums up to the last minute. Its id is never used
+-- again, because archives join the parts of a run by it.
 CREATE TABLE run (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     process INTEGER NOT NULL,
     device INTEGER NOT NULL,
     instance TEXT NOT NULL, -- the MIG instance: gpu/compute, or nothing
@@ -111,6 +112,10 @@ CREATE TABLE run (
     busy_ms INTEGER NOT NULL DEFAULT 0, -- shares of its owner's time
     idle_ms INTEGER NOT NULL DEFAULT 0,
     unknown_ms INTEGER NOT NULL DEFAULT 0,
+    process_busy_ms INTEGER NOT NULL DEFAULT 0, -- of the process itself, of held_ms
+    process_idle_ms INTEGER NOT NULL DEFAULT 0,
+    utilization_total INTEGER NOT NULL DEFAULT 0, -- percent × milliseconds
+    utilization_known_ms INTEGER NOT NULL DEFAULT 0,
     memory_max INTEGER, -- bytes
     memory_mib_s INTEGER NOT NULL DEFAULT 0, -- MiB × seconds
     ended_at INTEGER, -- NULL while it continues, as far as known
@@ -119,4 +124,5 @@ CREATE TABLE run (
     active_at INTEGER, -- the end of the last sample in which it used the device
     UNIQUE (process, device, instance)
 ) STRICT;
+CREATE INDEX run_first ON run (first_at);
 CREATE INDEX run_ended ON run (ended_at);

@@ -229,10 +229,15 @@ fn missing_terminal_does_not_count() {
         write_at_once(Path::new(name.to_str().unwrap()), us(), "one"),
         None
     );
-    let TestTerminal { far, near, path } = TestTerminal::new();
-    let all = UserTerminals::from_paths(std::iter::once(path.clone()));
-    drop((far, near));
-    assert_eq!(all.write(us(), "two"), 0);
+    // Another test may get the number of the closed terminal at once, and then it is not missing.
+    const TRIES: usize = 20;
+    let is_counted = || {
+        let TestTerminal { far, near, path } = TestTerminal::new();
+        let all = UserTerminals::from_paths(std::iter::once(path.clone()));
+        drop((far, near));
+        all.write(us(), "two") > 0
+    };
+    assert!((0..TRIES).any(|_| !is_counted()));
 }
 
 #[test]

@@ -145,63 +145,27 @@ fn evaluate_behaviour(
     check: &BehaviourCheck,
     findings: &mut Findings,
 ) {
-    match check.behaviour.clone() {
+    match &check.behaviour {
         ForbiddenBehaviour::Duration(limit) => {
-            evaluate_duration(context, check, limit, findings);
+            evaluate_duration(context, check, *limit, findings);
         }
-        ForbiddenBehaviour::Idle {
-            limit,
-            min_memory,
-            with_connections,
-            cpu_below,
-        } => {
-            let terms = idle::IdleParams {
-                limit,
-                min_memory,
-                with_connections,
-                cpu_below,
-            };
+        ForbiddenBehaviour::Idle(terms) => {
             let state = behaviour_state(context, state, check);
-            idle::evaluate(context, state, check, terms, findings);
+            idle::evaluate(context, state, check, *terms, findings);
         }
-        ForbiddenBehaviour::Waste {
-            below,
-            min_memory,
-            hours,
-        } => {
-            let terms = waste::WasteParams {
-                below,
-                min_memory,
-                hours,
-            };
+        ForbiddenBehaviour::Waste(terms) => {
             let state = behaviour_state(context, state, check);
-            waste::evaluate(context, state, check, terms, findings);
+            waste::evaluate(context, state, check, *terms, findings);
         }
-        ForbiddenBehaviour::Runaway {
-            above,
-            limit,
-            orphaned,
-        } => {
-            let terms = runaway::RunawayParams {
-                above,
-                limit,
-                orphaned,
-            };
+        ForbiddenBehaviour::Runaway(terms) => {
             let state = behaviour_state(context, state, check);
-            runaway::evaluate(context, state, check, terms, findings);
+            runaway::evaluate(context, state, check, *terms, findings);
         }
-        ForbiddenBehaviour::Growth { by, within } => {
-            let terms = growth::GrowthParams { by, within };
+        ForbiddenBehaviour::Growth(terms) => {
             let state = behaviour_state(context, state, check);
-            growth::evaluate(context, state, check, terms, findings);
+            growth::evaluate(context, state, check, *terms, findings);
         }
-        ForbiddenBehaviour::Rogue { from, threats } => {
-            let terms = rogue::RogueParams {
-                from,
-                threats: &threats,
-            };
-            rogue::evaluate(context, check, terms, findings);
-        }
+        ForbiddenBehaviour::Rogue(terms) => rogue::evaluate(context, check, terms, findings),
     }
 }
 

@@ -18,12 +18,11 @@ pub fn lookback(rules: &RuleSet) -> Duration {
         .chain([&rules.defaults]);
     let idle = limits.filter_map(|limits: &Limits| limits.idle);
     let behaviours = rules.behaviours.iter().map(|rule| match &rule.behaviour {
-        ForbiddenBehaviour::Duration(_) | ForbiddenBehaviour::Rogue { .. } => Duration::ZERO,
-        ForbiddenBehaviour::Idle { limit, .. } | ForbiddenBehaviour::Runaway { limit, .. } => {
-            *limit
-        }
-        ForbiddenBehaviour::Waste { hours, .. } => *hours,
-        ForbiddenBehaviour::Growth { within, .. } => *within,
+        ForbiddenBehaviour::Duration(_) | ForbiddenBehaviour::Rogue(_) => Duration::ZERO,
+        ForbiddenBehaviour::Idle(idle) => idle.limit,
+        ForbiddenBehaviour::Runaway(runaway) => runaway.limit,
+        ForbiddenBehaviour::Waste(waste) => waste.hours,
+        ForbiddenBehaviour::Growth(growth) => growth.within,
     });
     let windows = idle.chain(behaviours);
     windows.fold(rules.enforcement.utilization_window, Duration::max)

@@ -47,9 +47,9 @@ pub struct Replay {
     no_rules: CompiledRules,
     since: Timestamp,
     memory: GuardState,
-    /// The jobs that each rule would have ended, and their processes that are still
-    /// present.
-    ended_for: BTreeMap<(RuleName, OwnedJob), BTreeSet<PidStart>>,
+    /// The jobs that would have been ended, each with the first rule that ends it and its
+    /// processes that are still present.
+    ended_for: BTreeMap<OwnedJob, (RuleName, BTreeSet<PidStart>)>,
     evaluated: u64,
     people: DistinctCounter,
     runs: DistinctCounter,
@@ -264,7 +264,7 @@ impl Replay {
             *of_process = of_process.saturating_add(run_sample.usage.owner_share_ms());
         }
         let outcomes = &mut self.outcomes;
-        self.ended_for.retain(|(rule, _), processes| {
+        self.ended_for.retain(|_, (rule, processes)| {
             processes.retain(|process| held.contains_key(process));
             let of_its = processes.iter().filter_map(|it| held.get(it));
             let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));
@@ -287,15 +287,15 @@ impl Replay {
                 leave_to: Some(_), ..
             }) => outcome.left += 1,
             GuardStep::Ended(victim) => {
-                let job = (record.rule.clone(), victim.job.clone());
                 let ends = self.memory.simulated_ends().into_iter();
                 let mut ends = ends.filter(|end| {
                     end.violation.rule == record.rule
                         && end.violation.subject == ViolationSubject::Job(victim.job.clone())
                 });
                 let processes = ends.next().map(|end| end.processes).unwrap_or_default();
-                // A rule ends a job once, even if the job violates it again.
-                let before = self.ended_for.entry(job).or_default();
+                // A job ends once, even if it violates the rule again, or another rule too.
+                let before = self.ended_for.entry(victim.job.clone());
+                let (_, before) = before.or_insert_with(|| (record.rule.clone(), BTreeSet::new()));
                 let is_known = !before.is_empty();
                 before.extend(processes);
                 if is_known {

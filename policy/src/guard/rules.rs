@@ -14,7 +14,9 @@ pub mod parse;
 
 use super::schedule::Hours;
 pub use crate::select::Glob;
-pub use behaviour::ForbiddenBehaviour;
+pub use behaviour::{
+    ForbiddenBehaviour, GrowthParams, IdleParams, RogueParams, RunawayParams, WasteParams,
+};
 pub use enforcement::EnforcementSettings;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};

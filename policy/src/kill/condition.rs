@@ -4,8 +4,7 @@ use super::device_use::ProcessDeviceUse;
 use super::{KillContext, ProcessInfo};
 use crate::access::{Operation, Ruling, check};
 use crate::select::{
-    DeviceName, MAX_PATTERN_BYTES, compile_glob, compile_pattern, names_user, names_user_or_owner,
-    select_devices,
+    DeviceName, compile_glob, compile_pattern, names_user, names_user_or_owner, select_devices,
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::KillSelector;
@@ -52,7 +51,6 @@ impl<'a> Conditions<'a> {
         selector: &'a KillSelector,
         context: &KillContext<'a>,
     ) -> Result<Self, Refusal> {
-        check_lengths(selector)?;
         let expression = |typed: &Option<String>| {
             let compiled = typed.as_deref().map(compile_pattern).transpose();
             compiled.map_err(Refusal::Invalid)
@@ -228,37 +226,6 @@ pub(super) fn find_device<'a>(context: &KillContext<'a>, id: &DeviceId) -> Optio
         .devices
         .iter()
         .find(|device| device.id == *id)
-}
-
-/// Checks the lengths of the texts. An empty text is an error: it would be no
-/// condition, which the caller cannot have meant.
-fn check_lengths(selector: &KillSelector) -> Result<(), Refusal> {
-    let texts = [
-        ("filter", &selector.filter),
-        ("command", &selector.command),
-        ("gpu", &selector.gpu),
-        ("user", &selector.user),
-        ("container", &selector.container),
-        ("image", &selector.image),
-        ("job", &selector.job),
-    ];
-    for (option, text) in texts {
-        let Some(text) = text else { continue };
-        if text.is_empty() {
-            return Err(Refusal::Invalid(format!("--{option} is empty")));
-        }
-        // The list of GPUs has its own limit.
-        if option != "gpu" && text.len() > MAX_PATTERN_BYTES {
-            return Err(Refusal::Invalid(format!(
-                "--{option} has {} bytes: at most {MAX_PATTERN_BYTES} are allowed",
-                text.len()
-            )));
-        }
-    }
-    if selector.min_memory == Some(Bytes(0)) {
-        return Err(Refusal::Invalid("--min-memory 0 excludes nothing".into()));
-    }
-    Ok(())
 }
 
 fn selected_gpus<'a>(

@@ -36,8 +36,9 @@ pub enum Consent {
 /// Returns the consent that a plan needs. A selector other than pids that selects
 /// several unprotected processes needs `--batch`. More than one process needs an answer
 /// on a terminal unless `--yes` is given, and `--yes` or `--batch` elsewhere. On a
-/// terminal, a single process needs an answer too where it may be a typing error: it
-/// belongs to another person, uses no GPU, or is protected.
+/// terminal, a single process needs an answer too where the caller may not mean it: a
+/// selector without pids chose it, it belongs to another person, uses no GPU, or is
+/// protected.
 #[must_use]
 pub fn required_consent(plan: &KillPlan, context: ConsentContext<'_>) -> Consent {
     // Processes of other people count too: the caller may not have meant so many.
@@ -52,8 +53,12 @@ pub fn required_consent(plan: &KillPlan, context: ConsentContext<'_>) -> Consent
     let ends = |target: &&KillTarget| matches!(target.action, PlannedAction::End(_));
     let ended = || plan.targets.iter().filter(ends);
     let is_several = ended().count() > 1;
+    let is_unnamed = plan.request.selector.pids.is_empty();
     let may_be_unintended = ended().any(|one| {
-        !belongs_to_caller(one, context) || one.holds.is_empty() || one.overridden.is_some()
+        is_unnamed
+            || !belongs_to_caller(one, context)
+            || one.holds.is_empty()
+            || one.overridden.is_some()
     });
     if context.yes || !(is_several || may_be_unintended) {
         Consent::Given

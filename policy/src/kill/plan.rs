@@ -4,7 +4,7 @@
 use super::condition::{find_device, visible_command};
 use super::contacts::{contact_text, user_names};
 use super::device_use::{ProcessDeviceUse, device_use, is_zombie};
-use super::protection::protection_of;
+use super::protection::{DaemonFamily, protection_of};
 use super::resolve::resolve;
 use super::scope::{ScopeIndex, find_process, hosts_sessions, membership_key};
 use super::signals::signal_sequence;
@@ -85,6 +85,7 @@ struct Planner<'a> {
     context: &'a KillContext<'a>,
     usage: BTreeMap<ProcessKey, ProcessDeviceUse<'a>>,
     scopes: ScopeIndex<'a>,
+    family: DaemonFamily,
     names: BTreeMap<u32, String>,
 }
 
@@ -95,6 +96,7 @@ impl<'a> Planner<'a> {
             context,
             usage: device_use(context.snapshot, context.holders),
             scopes: ScopeIndex::new(context.processes),
+            family: DaemonFamily::new(context.protection.daemon, context.processes),
             names: user_names(context.processes),
         }
     }
@@ -169,7 +171,7 @@ impl<'a> Planner<'a> {
                 .selector
                 .pids
                 .contains(&process.lineage.key.pid);
-        let protected = protection_of(process, self.context.processes, self.context.protection);
+        let protected = protection_of(process, &self.family, self.context.protection);
         let protected = protected.filter(|it| !self.overrides(it, named));
         protected.or_else(|| {
             (!by_pid && hosts_sessions(process))
@@ -185,7 +187,7 @@ impl<'a> Planner<'a> {
 
     /// Returns the protection that the request overrides.
     fn overridden(&self, process: &ProcessInfo, named: bool) -> Option<String> {
-        let protected = protection_of(process, self.context.processes, self.context.protection)?;
+        let protected = protection_of(process, &self.family, self.context.protection)?;
         self.overrides(&protected, named).then_some(protected.why)
     }
 

@@ -10,7 +10,7 @@ use super::{ProcessInfo, ProcessTable, ProgramOrigin};
 use crate::access::{UID_MIN, Uids};
 use crate::holders::{program_names, program_protection as by_name};
 use crate::job::{ProcessLineage, executable_name};
-use crate::select::{Glob, names_user};
+use crate::select::{Glob, names_user, user_number};
 use gpukill_proto::kill::ProtectionReason;
 use gpukill_proto::model::Container;
 use gpukill_proto::reading::Reading;
@@ -27,8 +27,8 @@ pub struct Protection {
     /// accounts that execute the host's own file; a name applies where the executable
     /// has it too and lies in a system directory.
     pub names: Vec<String>,
-    /// Names or numbers of users. In a rootless container only the uid of its owner
-    /// counts: the owner controls every name in it.
+    /// Names or numbers of users. In a user namespace only the user of the host who made
+    /// it counts: this user controls every name in it.
     pub users: Vec<String>,
     /// Names of units of the system's systemd.
     pub units: Vec<Glob>,
@@ -49,11 +49,63 @@ impl Default for Protection {
     }
 }
 
+/// The ancestors of the daemon and its own processes, in one process table. They are
+/// found once for all processes of the table: a walk to the top from each of them would
+/// take time that grows with the square of a chain of children.
+#[derive(Debug, Clone, Default)]
+pub struct DaemonFamily {
+    daemon: u32,
+    ancestors: BTreeSet<u32>,
+    /// The daemon and all processes below it.
+    own: BTreeSet<u32>,
+}
+
+impl DaemonFamily {
+    /// Finds them in this table; `daemon` is the daemon's pid, 0 where there is none.
+    #[must_use]
+    pub fn new(daemon: u32, table: &ProcessTable) -> Self {
+        if daemon == 0 {
+            return Self::default();
+        }
+        let mut own = BTreeSet::new();
+        let mut is_new = own.insert(daemon);
+        // Most children have a higher pid than their parent: few passes find all.
+        while is_new {
+            is_new = false;
+            for (pid, process) in table {
+                is_new |= own.contains(&process.parent) && own.insert(*pid);
+            }
+        }
+        Self {
+            daemon,
+            ancestors: ancestor_pids(daemon, table),
+            own,
+        }
+    }
+
+    /// Why a process is protected as the daemon, as an ancestor of it, or as a child of
+    /// it: the sensor.
+    fn protection(&self, process: &ProcessInfo) -> Option<String> {
+        let pid = process.lineage.key.pid;
+        if self.daemon == 0 {
+            return None;
+        }
+        if pid == self.daemon {
+            return Some("it is gpukilld".into());
+        }
+        if self.ancestors.contains(&pid) {
+            return Some("it is an ancestor of gpukilld".into());
+        }
+        let is_its_own = self.own.contains(&process.parent);
+        is_its_own.then(|| "it is part of gpukilld".into())
+    }
+}
+
 /// Returns why the process is protected; `None` where it is not.
 #[must_use]
 pub fn protection_of(
     process: &ProcessInfo,
-    table: &ProcessTable,
+    family: &DaemonFamily,
     protection: &Protection,
 ) -> Option<ProtectionReason> {
     let pid = process.lineage.key.pid;
@@ -63,7 +115,7 @@ pub fn protection_of(
     if process.is_kernel_thread {
         return Some(ProtectionReason::always("it is a kernel thread"));
     }
-    if let Some(why) = daemon_protection(process, table, protection.daemon) {
+    if let Some(why) = family.protection(process) {
         return Some(ProtectionReason::always(why));
     }
     service_protection(process, protection.uid_min)
@@ -72,23 +124,6 @@ pub fn protection_of(
         .or_else(|| protection.by_unit(process))
         .or_else(|| protection.by_container(process))
         .map(ProtectionReason::unless_overridden)
-}
-
-/// The daemon, its ancestors, and its own children: the sensor.
-fn daemon_protection(process: &ProcessInfo, table: &ProcessTable, daemon: u32) -> Option<String> {
-    let pid = process.lineage.key.pid;
-    if daemon == 0 {
-        return None;
-    }
-    if pid == daemon {
-        return Some("it is gpukilld".into());
-    }
-    if ancestor_pids(daemon, table).contains(&pid) {
-        return Some("it is an ancestor of gpukilld".into());
-    }
-    let is_its_own =
-        process.parent == daemon || ancestor_pids(process.parent, table).contains(&daemon);
-    is_its_own.then(|| "it is part of gpukilld".into())
 }
 
 /// The pids above a process.
@@ -294,16 +329,30 @@ impl Protection {
 
     fn by_user(&self, process: &ProcessInfo) -> Option<String> {
         let namespace_creator = process.namespace_owner.known().copied().flatten();
-        let owner = process.owner.last_known().map(String::as_str);
+        let person_name = process.person_name.last_known().map(String::as_str);
+        // A recheck reads no owner, but the name of the user.
+        let owner = process
+            .owner
+            .last_known()
+            .map(String::as_str)
+            .or(person_name);
         let owner = owner.filter(|_| namespace_creator.is_none());
+        let creator_name = person_name.filter(|_| namespace_creator.is_some());
         let is_protected = |entry: &&String| {
             names_user(entry, process.lineage.uid, owner)
-                || names_user(entry, namespace_creator, None)
+                || names_user(entry, namespace_creator, creator_name)
         };
         if let Some(entry) = self.users.iter().find(is_protected) {
             return Some(format!("the admin protects processes of {entry}"));
         }
-        let is_unknown = process.lineage.uid.is_none() && namespace_creator.is_none();
+        // While the name service hangs, the owner is shown as a number.
+        let has_name = owner.is_some_and(|owner| user_number(owner).is_none());
+        let lacks_name = !has_name
+            && process.person_name.failure().is_some()
+            && self.users.iter().any(|entry| user_number(entry).is_none());
+        let is_unknown = lacks_name
+            || process.namespace_owner.failure().is_some()
+            || process.lineage.uid.is_none() && namespace_creator.is_none();
         (is_unknown && !self.users.is_empty())
             .then(|| "its owner is not known, and the admin protects some users".into())
     }

@@ -3,12 +3,13 @@
 
 use super::contacts::{contact_text, user_names};
 use super::plan::find_reaper;
-use super::protection::{Protection, may_run_host_file, protection_of};
+use super::protection::{DaemonFamily, Protection, may_run_host_file, protection_of};
 use super::scope::{container_key, hosts_sessions};
 use super::{ProcessInfo, ProcessTable};
 use crate::access::{Caller, Operation, Roles, Ruling, Uids, check};
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{KillTarget, Outcome, PlannedAction, ProtectionReason};
+use gpukill_proto::model::Container;
 use gpukill_proto::reading::Reading;
 
 /// The inputs of a recheck.
@@ -22,6 +23,8 @@ pub struct RecheckContext<'a> {
     pub operators: &'a str,
     /// Every process, read when the execution of the plan started.
     pub processes: &'a ProcessTable,
+    /// The daemon's ancestors and own processes among them.
+    pub family: &'a DaemonFamily,
     /// The protection of processes.
     pub protection: &'a Protection,
     /// The process as it was when it became a target.
@@ -56,7 +59,7 @@ pub fn veto(
     if now.state == ProcessState::Zombie {
         return Some(Outcome::Zombie(find_reaper(now, context.processes)));
     }
-    let now = &with_earlier_facts(now, target, context.before);
+    let now = &with_earlier_facts(now, target, context);
     protection_outcome(target, now, context)
         .or_else(|| permission_outcome(target, now, context))
         .or_else(|| {
@@ -80,22 +83,30 @@ fn planned_outcome(action: &PlannedAction) -> Option<Outcome> {
 fn with_earlier_facts(
     now: &ProcessInfo,
     target: &KillTarget,
-    before: Option<&ProcessInfo>,
+    context: &RecheckContext<'_>,
 ) -> ProcessInfo {
+    let lacks_name = |container: &Option<Container>| {
+        container
+            .as_ref()
+            .is_some_and(|container| container.name.known().is_none())
+    };
     let mut now = now.clone();
     // The job distinguishes a shell that runs a job's script from a session host.
     if now.job.known().is_none() {
         now.job = target.job.clone();
     }
+    let before = context.before;
     if let Some(before) = before.filter(|before| before.lineage.key == now.lineage.key) {
-        if now.owner.known().is_none() {
+        // A process that changed its user has another name.
+        let is_in_namespace = now.namespace_owner.known().copied().flatten().is_some();
+        let has_same_user = now.namespace_owner == before.namespace_owner
+            && (is_in_namespace || now.lineage.uid == before.lineage.uid);
+        if has_same_user && now.owner.known().is_none() {
             now.owner = before.owner.clone();
         }
-        let lacks_name = |container: &Option<gpukill_proto::model::Container>| {
-            container
-                .as_ref()
-                .is_some_and(|container| container.name.known().is_none())
-        };
+        if has_same_user && now.person_name.known().is_none() {
+            now.person_name = before.person_name.clone();
+        }
         if now.container.known().is_none_or(lacks_name) {
             now.container = before.container.clone();
         }
@@ -108,6 +119,16 @@ fn with_earlier_facts(
             .arguments
             .or_else(|| before.lineage.arguments.clone());
     }
+    // A process that was forked after the plan is never read with the name of its container.
+    if !context.protection.containers.is_empty() && now.container.known().is_some_and(lacks_name) {
+        let is_same = |other: &&ProcessInfo| {
+            container_key(other) == container_key(&now)
+                && !other.container.known().is_none_or(lacks_name)
+        };
+        if let Some(other) = context.processes.values().find(is_same) {
+            now.container = other.container.clone();
+        }
+    }
     now
 }
 
@@ -118,7 +139,7 @@ fn protection_outcome(
 ) -> Option<Outcome> {
     let is_renamed = now.lineage.name != target.name;
     let is_overridden = target.overridden.is_some() && !is_renamed;
-    let protected = protection_of(now, context.processes, context.protection);
+    let protected = protection_of(now, context.family, context.protection);
     if let Some(ProtectionReason { why, .. }) =
         protected.filter(|it| !(is_overridden && it.root_may_override))
     {

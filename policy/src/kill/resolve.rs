@@ -6,7 +6,7 @@ use super::scope::ScopeIndex;
 use super::{KillContext, ProcessInfo};
 use crate::access::is_host_root;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::kill::{KillRequest, KillScope, KillSignal, MAX_PIDS, MAX_SIGNAL_TIMEOUT_MS};
+use gpukill_proto::kill::{KillRequest, KillScope};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::refusal::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub struct Selection {
 /// [`Refusal::NoMatch`] where a pid does not exist or no GPU has a matching name, [`Refusal::Denied`] where it asks for any process or for
 /// protected ones and the caller is not root of the host.
 pub fn resolve(request: &KillRequest, context: &KillContext<'_>) -> Result<Selection, Refusal> {
-    validate(request)?;
+    request.validate().map_err(Refusal::Invalid)?;
     if request.override_protected && !is_host_root(context.caller) {
         return Err(Refusal::Denied {
             asked: "end protected processes".into(),
@@ -66,37 +66,6 @@ pub fn resolve(request: &KillRequest, context: &KillContext<'_>) -> Result<Selec
         }
     }
     Ok(selection)
-}
-
-/// Checks the request independently of the state of the host.
-fn validate(request: &KillRequest) -> Result<(), Refusal> {
-    let selector = &request.selector;
-    let invalid = |why: &str| Err(Refusal::Invalid(why.to_owned()));
-    if selector.is_empty() {
-        return invalid("nothing is selected: name pids or give a selector option");
-    }
-    if selector.pids.len() > MAX_PIDS {
-        return Err(Refusal::Invalid(format!(
-            "{} pids are named: at most {MAX_PIDS} are allowed",
-            selector.pids.len()
-        )));
-    }
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&request.signal_timeout_ms) {
-        return Err(Refusal::Invalid(format!(
-            "the signal timeout of {} ms is out of range: 1 to {MAX_SIGNAL_TIMEOUT_MS}",
-            request.signal_timeout_ms
-        )));
-    }
-    if request.signal == Some(KillSignal::Kill) && !request.force {
-        return invalid("SIGKILL needs --force");
-    }
-    if request.any_process && !(selector.is_pids_only() && selector.pids.len() == 1) {
-        return invalid("--any-process takes one pid and nothing else");
-    }
-    if request.override_protected && !selector.is_pids_only() {
-        return invalid("--override-protected takes pids and no other condition");
-    }
-    Ok(())
 }
 
 fn resolve_any_process(

@@ -5,14 +5,12 @@
 
 use super::rules::{AllowEntry, AllowMatch, RogueRules};
 use gpukill_proto::rogue::Share;
-use gpukill_proto::settings::value::{number, text};
+use gpukill_proto::service::MAX_RULES_BYTES;
+use gpukill_proto::settings::value::{choice_error, number, text};
 use gpukill_proto::settings::{self, Key, SettingMistake};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 use toml::Value;
-
-/// Maximum size of the file, in bytes.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Maximum number of entries in a list.
 pub const MAX_LIST_ENTRIES: usize = 1_000;
@@ -22,11 +20,11 @@ pub const MAX_LIST_ENTRIES: usize = 1_000;
 /// # Errors
 /// Every mistake, in the order of the lines.
 pub fn read(text: &str) -> Result<RogueRules, Vec<SettingMistake>> {
-    if text.len() > MAX_FILE_BYTES {
+    if text.len() > MAX_RULES_BYTES {
         return Err(vec![SettingMistake {
             line: None,
             what: format!(
-                "is {} bytes long: at most {MAX_FILE_BYTES} are allowed",
+                "is {} bytes long: at most {MAX_RULES_BYTES} are allowed",
                 text.len()
             ),
         }]);
@@ -271,7 +269,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "Version of the file format, and time of the last change by gpukillctl.",
         |_, value| match text(value)?.as_str() {
             "1" | "1.0" | "1.0.0" => Ok(()),
-            other => Err(format!("{other:?} is not valid: write \"1\"")),
+            other => Err(choice_error(&format_args!("{other:?}"), &["\"1\""])),
         },
     ),
     key(
@@ -461,7 +459,7 @@ mod tests {
 
     #[test]
     fn large_and_non_numeric_values_are_refused() {
-        assert!(read(&"#".repeat(MAX_FILE_BYTES + 1)).is_err());
+        assert!(read(&"#".repeat(MAX_RULES_BYTES + 1)).is_err());
         let many: Vec<String> = (0..=MAX_LIST_ENTRIES)
             .map(|at| format!("'u{at}'"))
             .collect();

@@ -1,7 +1,7 @@
 //! Counts how often access rules refused a device to a person: repeated attempts after
 //! a refusal are deliberate.
 
-use gpukill_proto::guard::OpenViolation;
+use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ const MAX_PEOPLE: usize = 1_024;
 /// The times at which people were refused a device.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals {
-    /// The times by owner name; each violation has its own time.
+    /// The times by owner name. Violations of one sample have one time, and count once.
     times_by_owner: BTreeMap<String, BTreeSet<Timestamp>>,
     /// The processes that are refused a device now, with their owners.
     refused_now: BTreeMap<ProcessKey, String>,
@@ -27,7 +27,7 @@ impl Refusals {
     /// Updates the state from the open violations.
     pub fn update(&mut self, open: &[OpenViolation], now: Timestamp) {
         self.refused_now.clear();
-        for violation in open.iter().filter(|it| it.rule.kind.is_access()) {
+        for violation in open.iter().filter(|it| is_refusal(it)) {
             for process in &violation.evidence.runs {
                 let Some(owner) = &process.owner else {
                     continue;
@@ -65,12 +65,20 @@ impl Refusals {
     }
 }
 
+/// Whether the guard enforces an access rule. In a dry run, and with a rule that only warns, the
+/// device is not refused.
+const fn is_refusal(violation: &OpenViolation) -> bool {
+    let is_enforced = matches!(violation.mode, GuardMode::Soft | GuardMode::Enforce);
+    let ends = matches!(violation.action, GuardAction::Terminate);
+    violation.rule.kind.is_access() && is_enforced && ends
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use gpukill_proto::guard::{
-        Evidence, EvidenceProcess, GuardAction, GuardMode, Person, ProcessContext, RuleKind,
-        RuleName, RuleSource, RunKey, ViolationSubject,
+        Evidence, EvidenceProcess, Person, ProcessContext, RuleKind, RuleName, RuleSource, RunKey,
+        ViolationSubject,
     };
     use gpukill_proto::model::DeviceId;
 
@@ -147,6 +155,26 @@ mod tests {
         // A day later, earlier refusals are forgotten.
         let late = 86_400 + 40;
         assert_eq!(after(late, &[open(RuleKind::Gpu, 1, late)]), [1, 0]);
+    }
+
+    #[test]
+    fn only_enforced_rules_refuse() {
+        let mut refusals = Refusals::default();
+        for (second, mode, action, count) in [
+            (10, GuardMode::DryRun, GuardAction::Terminate, 0),
+            (20, GuardMode::Disabled, GuardAction::Terminate, 0),
+            (30, GuardMode::Enforce, GuardAction::Warn, 0),
+            (40, GuardMode::Soft, GuardAction::Terminate, 1),
+            (50, GuardMode::Enforce, GuardAction::Terminate, 2),
+        ] {
+            let violation = OpenViolation {
+                mode,
+                action,
+                ..open(RuleKind::Gpu, 1, second)
+            };
+            refusals.update(&[violation], Timestamp(second * 1_000));
+            assert_eq!(refusals.count_for(key(1)), count, "{mode:?} {action:?}");
+        }
     }
 
     #[test]

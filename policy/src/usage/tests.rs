@@ -246,3 +246,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn idle_process_beside_a_busy_one_is_idle_itself() {
+    let busy_device = || device(Value(Percent(80)));
+    let times = |processes: Vec<GpuProcess>| -> Vec<(u64, u64)> {
+        let usage = usage_of(busy_device(), processes);
+        usage.runs.values().map(RunUsage::process_times).collect()
+    };
+    let of_alice = |pid, utilization| process(pid, "alice", utilization);
+    let beside = times(vec![
+        of_alice(1, Value(Percent(80))),
+        of_alice(2, Value(Percent(0))),
+        of_alice(3, Unsupported),
+        process(4, "bob", Value(Percent(0))),
+    ]);
+    assert_eq!(beside, [(1_000, 0), (0, 1_000), (0, 0), (0, 1_000)]);
+    // Two busy processes share the time of their owner, and both are busy all the time.
+    let both = times(vec![
+        of_alice(1, Value(Percent(40))),
+        of_alice(2, Value(Percent(40))),
+    ]);
+    assert_eq!(both, [(1_000, 0), (1_000, 0)]);
+}

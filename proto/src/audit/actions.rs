@@ -5,6 +5,10 @@ use crate::reading::Reading;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// The request of a kill of the guard is this text and the rule. Requests of people are PIDs and
+/// options of the command.
+pub const GUARD_REQUEST: &str = "guard: ";
+
 /// A query for recorded actions. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionQuery {
@@ -72,4 +76,13 @@ pub struct ActionRecord {
     pub plan: Reading<String>,
     /// The outcome as JSON, if the caller may see it.
     pub outcome: Reading<String>,
+}
+
+impl ActionRecord {
+    /// The rule by which the guard ended a job, if this is a kill of the guard.
+    #[must_use]
+    pub fn guard_rule(&self) -> Option<&str> {
+        let what = self.what.as_deref().filter(|_| self.kind == "kill");
+        what?.strip_prefix(GUARD_REQUEST)
+    }
 }

@@ -104,6 +104,29 @@ impl PolicyKind {
     }
 }
 
+/// The kind and the name of the policy that an edit changed, from its text in the record; `None` if
+/// it changed another part of the rules.
+#[must_use]
+pub fn edited_policy(recorded: &str) -> Option<(PolicyKind, &str)> {
+    let policy = |kind: PolicyKind| {
+        let named = |text| str::strip_prefix(text, kind.name())?.strip_prefix(' ');
+        if let Some(name) = recorded.strip_prefix("remove ").and_then(named) {
+            return Some(name);
+        }
+        if let Some(rest) = named(recorded) {
+            // A name may be a PCI address, which has colons too.
+            let set = rest.split_once(": ").map(|(name, _)| name);
+            return set.or_else(|| rest.strip_suffix(':'));
+        }
+        let (path, _) = recorded.split_once(" = ")?;
+        let path = path.strip_prefix(kind.table())?.strip_prefix('.')?;
+        let (name, _) = path.rsplit_once('.')?;
+        Some(name.trim_matches(['"', '\'']))
+    };
+    let mut kinds = PolicyKind::ALL.into_iter();
+    kinds.find_map(|kind| Some((kind, policy(kind)?)))
+}
+
 /// A mistake in a rules file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleMistake {
@@ -197,3 +220,53 @@ impl<M: fmt::Display> fmt::Display for EditError<M> {
 }
 
 impl<M: fmt::Debug + fmt::Display> std::error::Error for EditError<M> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_edit_names_its_policy() {
+        let name = "0000:1b:00.0";
+        for kind in PolicyKind::ALL {
+            let set = |fields: &[(&str, &str)]| GuardEdit::SetPolicy {
+                kind,
+                name: name.into(),
+                fields: fields
+                    .iter()
+                    .map(|(key, value)| ((*key).into(), (*value).into()))
+                    .collect(),
+            };
+            let edits = [
+                set(&[]),
+                set(&[("enabled", "true")]),
+                set(&[("enabled", "true"), ("allowed_users", "bob")]),
+                GuardEdit::RemovePolicy {
+                    kind,
+                    name: name.into(),
+                },
+                GuardEdit::SetKey {
+                    path: format!("{}.\"{name}\".enabled", kind.table()),
+                    value: "true".into(),
+                },
+            ];
+            for edit in edits {
+                let recorded = edit.to_string();
+                assert_eq!(edited_policy(&recorded), Some((kind, name)), "{recorded}");
+            }
+        }
+        let others = [
+            GuardEdit::SetKey {
+                path: "enforcement.max_warnings".into(),
+                value: "3".into(),
+            },
+            GuardEdit::SetMode(GuardMode::Soft),
+            GuardEdit::ToggleDryRun,
+            GuardEdit::Replace("x".into()),
+        ];
+        for edit in others {
+            let recorded = edit.to_string();
+            assert_eq!(edited_policy(&recorded), None, "{recorded}");
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Queries to the guard, and their results.
 
 use super::{
-    EvidenceProcess, GuardAction, GuardMode, GuardRecord, OpenViolation, RuleCounts, RuleName,
-    RulesDoubt, RunKey, ViolationSubject,
+    EvidenceProcess, GuardAction, GuardMode, GuardRecord, Measurement, OpenViolation, RuleCounts,
+    RuleName, RulesDoubt, RunKey, ViolationSubject,
 };
 use crate::collect::IntoSet as _;
 use crate::collect::SortIndirect as _;
@@ -100,6 +100,8 @@ pub struct OwnWarning {
     pub pid: u32,
     /// The rule.
     pub rule: RuleName,
+    /// The measured value and its limit, if the rule is about a number.
+    pub measured: Option<Measurement>,
     /// Whether one job violates the rule alone; else several jobs do together.
     pub is_sole: bool,
     /// The admin's message.
@@ -122,6 +124,7 @@ impl OwnWarning {
         Some(Self {
             pid: first.run.pid,
             rule: open.rule.clone(),
+            measured: open.evidence.measured,
             is_sole: has_single_job(open),
             message: open.message.clone(),
         })
@@ -135,6 +138,8 @@ pub struct ViolationMark {
     pub run: RunKey,
     /// The rule.
     pub rule: RuleName,
+    /// The measured value and its limit, if the rule is about a number.
+    pub measured: Option<Measurement>,
     /// The mode for the rule.
     pub mode: GuardMode,
     /// When a job is ended for the violation if nothing changes.
@@ -171,6 +176,7 @@ impl ViolationMark {
             Self {
                 run: process.run.clone(),
                 rule: open.rule.clone(),
+                measured: open.evidence.measured,
                 mode: open.mode,
                 // A milder policy of the owner means that nothing is ended.
                 deadline: match open.own_policy {

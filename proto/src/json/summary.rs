@@ -49,6 +49,7 @@ document! {
         since: String = summary.since.to_rfc3339(),
         until: String = summary.until.to_rfc3339(),
         weeks: Vec<WeekDocument> = documents(&summary.weeks),
+        gaps: Vec<GapDocument> = documents(&summary.gaps),
     }
 }
 

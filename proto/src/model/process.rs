@@ -171,7 +171,7 @@ impl GpuProcess {
 }
 
 /// The owner of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The name of a user, or the user id if the user has no name; the person that a label
     /// names; or `container web01`.
@@ -183,7 +183,7 @@ pub struct Owner {
 }
 
 /// How an owner was determined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum OwnerKind {
     /// The user that the process runs as.
     User,

@@ -33,6 +33,21 @@ impl fmt::Display for RogueEdit {
     }
 }
 
+/// The user in the entry of an allow list that an edit changed, from its text in the record;
+/// `None` if it changed another part of the rules, or an entry for everyone.
+#[must_use]
+pub fn edited_user(recorded: &str) -> Option<&str> {
+    let entry = recorded.strip_prefix("allow ");
+    let entry = entry.or_else(|| recorded.strip_prefix("disallow "))?;
+    let (by, what) = entry.split_once(' ')?;
+    if by == AllowKind::User.name() {
+        return Some(what);
+    }
+    // The text after the `@` of an image digest has a colon.
+    let (_, user) = what.rsplit_once('@')?;
+    (!user.is_empty() && !user.contains([':', '/', ' '])).then_some(user)
+}
+
 /// The property that an allow-list entry matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AllowKind {
@@ -69,6 +84,30 @@ impl AllowKind {
             Self::User => "user_whitelist",
             Self::Executable => "executable_whitelist",
             Self::Image => "image_whitelist",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_edit_names_its_user() {
+        let allow = |by, what: &str| RogueEdit::Allow(by, what.into()).to_string();
+        let cases = [
+            (allow(AllowKind::User, "bob"), Some("bob")),
+            (allow(AllowKind::Process, "hashcat@bob"), Some("bob")),
+            (allow(AllowKind::Process, "hashcat"), None),
+            (allow(AllowKind::Image, "miner@sha256:0123"), None),
+            (
+                RogueEdit::Disallow(AllowKind::Executable, "/opt/x@bob".into()).to_string(),
+                Some("bob"),
+            ),
+            (RogueEdit::Replace("x".into()).to_string(), None),
+        ];
+        for (recorded, user) in cases {
+            assert_eq!(edited_user(&recorded), user, "{recorded}");
         }
     }
 }

@@ -3,6 +3,8 @@
 use crate::collect::SortIndirect as _;
 use crate::text::sanitize;
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::DeTable;
 
 /// A line and a column, both from 1. Columns are characters.
 #[derive(
@@ -49,10 +51,36 @@ impl<'a> LineIndex<'a> {
     }
 }
 
-/// The syntax errors of a text with their byte offsets: one for each line, because one broken
-/// line often gives several errors, and the first says enough.
-#[must_use]
-pub fn syntax_errors(errors: &[toml::de::Error], lines: &LineIndex<'_>) -> Vec<(usize, String)> {
+/// A TOML text, as far as it could be parsed.
+pub struct ParsedText<'a> {
+    /// The tables and values with their offsets.
+    pub table: Spanned<DeTable<'a>>,
+    /// The positions in the text.
+    pub lines: LineIndex<'a>,
+    /// The syntax errors with their byte offsets: one for each line, because one broken line often
+    /// gives several errors, and the first says enough.
+    pub errors: Vec<(usize, String)>,
+    /// Whether the whole text was parsed: there are no errors but duplicate keys. Otherwise other
+    /// mistakes cannot be found.
+    pub is_complete: bool,
+}
+
+impl<'a> ParsedText<'a> {
+    /// Parses a text.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Self {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let lines = LineIndex::new(text);
+        Self {
+            table,
+            errors: syntax_errors(&errors, &lines),
+            is_complete: errors.iter().all(is_duplicate_key),
+            lines,
+        }
+    }
+}
+
+fn syntax_errors(errors: &[toml::de::Error], lines: &LineIndex<'_>) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = errors
         .iter()
         .map(|error| {
@@ -68,12 +96,6 @@ pub fn syntax_errors(errors: &[toml::de::Error], lines: &LineIndex<'_>) -> Vec<(
     found.sort_indirect_by_key(|(offset, _)| *offset);
     found.dedup_by_key(|(offset, _)| lines.position(*offset).line);
     found
-}
-
-/// Whether the only errors are duplicate keys: the rest of the text was parsed.
-#[must_use]
-pub fn are_all_duplicate_keys(errors: &[toml::de::Error]) -> bool {
-    errors.iter().all(is_duplicate_key)
 }
 
 fn is_duplicate_key(error: &toml::de::Error) -> bool {

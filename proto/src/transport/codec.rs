@@ -52,6 +52,39 @@ pub fn encoded_size<T: Serialize>(value: &T) -> Result<u64, bincode::Error> {
     encode(value).map(|bytes| bytes.len() as u64)
 }
 
+/// The room of a page that is being filled with items.
+#[derive(Debug)]
+pub struct PageRoom {
+    items: usize,
+    bytes: u64,
+    is_empty: bool,
+}
+
+impl PageRoom {
+    /// Room for this many items, and for this many encoded bytes of them.
+    #[must_use]
+    pub const fn new(items: usize, bytes: u64) -> Self {
+        Self {
+            items,
+            bytes,
+            is_empty: true,
+        }
+    }
+
+    /// Takes room for an item; returns false if there is none. There is always room for the first
+    /// item: otherwise a client would request it for ever.
+    pub fn take<T: Serialize>(&mut self, item: &T) -> bool {
+        let size = encoded_size(item).unwrap_or(u64::MAX);
+        let fits = self.is_empty || self.items > 0 && size <= self.bytes;
+        if fits {
+            self.is_empty = false;
+            self.items = self.items.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(size);
+        }
+        fits
+    }
+}
+
 /// Decodes a value; every byte must belong to it.
 ///
 /// # Errors
@@ -178,6 +211,18 @@ impl<Item, SinkItem: Serialize> tokio_serde::Serializer<SinkItem> for Bincode<It
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn page_has_room_for_the_first_item_and_within_its_bounds() {
+        let filled = |items, bytes| {
+            let mut room = PageRoom::new(items, bytes);
+            [7_u8; 9].iter().take_while(|item| room.take(item)).count()
+        };
+        assert_eq!(filled(9, 3), 3);
+        assert_eq!(filled(2, 3), 2);
+        assert_eq!(filled(9, 0), 1);
+        assert_eq!(filled(0, 3), 1);
+    }
     use proptest::prelude::*;
 
     /// `ClientMessage::Request` with everything after the deadline as tarpc sends it: trace

@@ -10,7 +10,7 @@ use crate::service::{GpukillRequest, GpukillResponse};
 use crate::{PROTOCOL_VERSION, ProtocolVersion};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -203,9 +203,14 @@ fn read_exact(stream: &mut UnixStream, mut buffer: &mut [u8], wait: WaitFn<'_>) 
     Ok(())
 }
 
-fn write_all(stream: &mut UnixStream, mut bytes: &[u8], wait: WaitFn<'_>) -> io::Result<()> {
+fn write_all<S: Write>(
+    stream: &mut S,
+    mut bytes: &[u8],
+    wait: &mut dyn FnMut(&S, Readiness) -> io::Result<()>,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(length) => bytes = &bytes[length..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -215,4 +220,32 @@ fn write_all(stream: &mut UnixStream, mut bytes: &[u8], wait: WaitFn<'_>) -> io:
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream that accepts this many bytes.
+    struct Limited(usize);
+
+    impl Write for Limited {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let length = bytes.len().min(self.0);
+            self.0 -= length;
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn stream_that_accepts_no_bytes_is_an_error() {
+        let wait = &mut |_: &Limited, _| Ok(());
+        write_all(&mut Limited(3), b"abc", wait).expect("it accepts all");
+        let error = write_all(&mut Limited(2), b"abc", wait).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+    }
 }

@@ -1,7 +1,7 @@
 //! Samples of every request and response.
 
 use super::sample::snapshot;
-use super::{audit, audit_subjects, guard, holders, operations, record, rogue, status};
+use super::{audit, audit_subjects, guard, holders, operations, record, rogue, status, timeline};
 use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::guard::RulesRevision;
 use gpukill_proto::kill::{OperationId, PlanId};
@@ -42,6 +42,9 @@ pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
         GpukillRequest::Scan { .. } => "request scan",
         GpukillRequest::RogueText { .. } => "request rogue_text",
         GpukillRequest::EditRogue { .. } => "request edit_rogue",
+        GpukillRequest::AuditRuns { .. } => "request audit_runs",
+        GpukillRequest::AuditSeries { .. } => "request audit_series",
+        GpukillRequest::Timeline { .. } => "request timeline",
     }
 }
 
@@ -148,6 +151,13 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
                 is_dry_run: true,
             }),
     );
+    let queries = audit::run_queries().into_iter();
+    all.extend(queries.map(|query| GpukillRequest::AuditRuns { query }));
+    let queries = audit::series_queries().into_iter();
+    all.extend(queries.map(|query| GpukillRequest::AuditSeries { query }));
+    all.push(GpukillRequest::Timeline {
+        query: timeline::query(),
+    });
     all
 }
 
@@ -183,6 +193,9 @@ pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
         GpukillResponse::Scan(_) => "response scan",
         GpukillResponse::RogueText(_) => "response rogue_text",
         GpukillResponse::EditRogue(_) => "response edit_rogue",
+        GpukillResponse::AuditRuns(_) => "response audit_runs",
+        GpukillResponse::AuditSeries(_) => "response audit_series",
+        GpukillResponse::Timeline(_) => "response timeline",
     }
 }
 
@@ -213,6 +226,7 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::Audit(Ok(AuditPage {
             records: audit_subjects().map(record).to_vec(),
             next: Some(9),
+            first_rows: vec![1, 300],
         })),
         GpukillResponse::AuditSummary(Ok(audit::summary())),
         GpukillResponse::AuditActions(Ok(audit::actions())),
@@ -228,5 +242,8 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::Scan(Ok(rogue::scan_report())),
         GpukillResponse::RogueText(Ok(guard::text())),
         GpukillResponse::EditRogue(Ok(guard::edit_report())),
+        GpukillResponse::AuditRuns(Ok(audit::run_page())),
+        GpukillResponse::AuditSeries(Ok(audit::series())),
+        GpukillResponse::Timeline(Ok(timeline::page())),
     ]
 }

@@ -100,6 +100,7 @@ pub(super) fn page() -> HoldersPage {
             device: device(),
             roles: vec![Role::Unlisted],
             findings: vec![finding()],
+            may_end: vec![60_211],
         }],
         next: Some(300),
     }

@@ -10,6 +10,7 @@ mod holders;
 mod operations;
 mod rogue;
 mod sample;
+mod timeline;
 
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{AuditRecord, AuditSubject};
@@ -121,6 +122,8 @@ fn labelled_encodings() -> Vec<(String, Vec<u8>)> {
     all.extend(variants("scheduler", SCHEDULERS));
     all.extend(variants("recovery action", sample::recovery_actions()));
     all.extend(variants("audit subject", audit_subjects()));
+    all.extend(variants("timeline source", timeline::SOURCES));
+    all.extend(variants("usage state", timeline::STATES));
     all.extend(variants("process state", holders::states()));
     all.extend(variants("role", holders::roles()));
     all.extend(variants("threat", rogue::THREATS));
@@ -299,6 +302,7 @@ fn status() -> DaemonStatus {
             directory: "/var/lib/gpukill".into(),
             samples: Bytes(61 << 20),
             audit: Bytes(1 << 20),
+            recorded_since: Some(Timestamp(1)),
             written_at: Some(Timestamp(2)),
             written: 9,
             dropped: 0,

@@ -1,4 +1,4 @@
-//! The size of the programs as the release profile builds them, and the number of crates that
+//! The size of the programs as they ship, and the number of crates that
 //! they link.
 
 use super::comparison::Count;
@@ -13,7 +13,7 @@ const PACKAGES: [&str; 2] = ["gpukilld", "gpukillctl"];
 
 /// The bytes of each stripped program.
 pub(crate) fn program_sizes() -> Vec<Count> {
-    let directory = binaries().gpukilld.parent().unwrap();
+    let built = binaries();
     let metadata = cargo_output(&["metadata", "--no-deps", "--format-version", "1"]);
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap().iter();
@@ -23,7 +23,15 @@ pub(crate) fn program_sizes() -> Vec<Count> {
     programs
         .map(|program| {
             let name = program["name"].as_str().unwrap();
-            let bytes = std::fs::metadata(directory.join(name)).unwrap().len();
+            let is_of_client = matches!(name, "gpukillctl" | "gpukill-convert");
+            let beside = if is_of_client {
+                &built.gpukillctl
+            } else {
+                &built.gpukilld
+            };
+            let bytes = std::fs::metadata(beside.with_file_name(name))
+                .unwrap()
+                .len();
             Count::new(format!("{}_bytes", name.replace('-', "_")), bytes)
         })
         .collect()

@@ -11,6 +11,8 @@ pub struct Binaries {
     pub gpukilld: PathBuf,
     /// The client.
     pub gpukillctl: PathBuf,
+    /// The gateway.
+    pub gateway: PathBuf,
     /// The stand-in for `libnvidia-ml.so.1`, under its own file name.
     pub nvml: PathBuf,
 }
@@ -47,25 +49,44 @@ fn run_cargo() -> Option<Binaries> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .current_dir(workspace)
-        .env("CARGO_TARGET_DIR", target);
-    command.args(["build", "--quiet", "--locked", "--bins", "--lib"]);
-    for package in ["gpukilld", "gpukillctl", "gpukill-pages", "fake-nvml"] {
-        command.args(["-p", package]);
-    }
-    match profile.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => {}
-        Some(name) => {
-            command.args(["--profile", name]);
-        }
-    }
-    let status = command.status().expect("cargo can be started");
-    status.success().then(|| Binaries {
+    let name = profile.file_name().and_then(|name| name.to_str());
+    let name = name.unwrap_or("debug");
+    // The client is shipped in a profile of its own.
+    let of_client = if name == "release" { "client" } else { name };
+    let build = |profile: &str, packages: &[&str]| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .current_dir(workspace)
+            .env("CARGO_TARGET_DIR", target);
+        command.args(["build", "--quiet", "--locked", "--bins", "--lib"]);
+        // Cargo's name of the profile in the directory debug.
+        command.args([
+            "--profile",
+            if profile == "debug" { "dev" } else { profile },
+        ]);
+        command.args(packages.iter().flat_map(|package| ["-p", package]));
+        command.status().is_ok_and(|status| status.success())
+    };
+    let is_built = if name == of_client {
+        build(
+            name,
+            &[
+                "gpukilld",
+                "gpukillctl",
+                "gpukill-gateway",
+                "gpukill-pages",
+                "fake-nvml",
+            ],
+        )
+    } else {
+        let packages = ["gpukilld", "gpukill-gateway", "gpukill-pages", "fake-nvml"];
+        build(name, &packages) && build(of_client, &["gpukillctl"])
+    };
+    is_built.then(|| Binaries {
         gpukilld: profile.join("gpukilld"),
-        gpukillctl: profile.join("gpukillctl"),
+        gateway: profile.join("gpukill-gateway"),
+        gpukillctl: target.join(of_client).join("gpukillctl"),
         nvml: profile.join("libnvidia_ml_stand_in.so"),
     })
 }

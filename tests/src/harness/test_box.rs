@@ -222,6 +222,21 @@ impl TestBox {
         command
     }
 
+    /// The command of a gateway with these settings, not yet started.
+    ///
+    /// # Panics
+    /// When the settings cannot be written.
+    #[must_use]
+    pub fn gateway_command(&self, settings: &str) -> Command {
+        let file = self.path("gateway.toml");
+        std::fs::write(&file, settings).expect("a settings file");
+        let mut command = Command::new(&binaries().gateway);
+        clear_environment(&mut command);
+        command.arg("--config").arg(file);
+        command.arg("--socket").arg(self.socket());
+        command
+    }
+
     /// Runs the client to its end.
     #[must_use]
     pub fn ctl(&self, arguments: &[&str]) -> CommandOutput {

@@ -144,11 +144,14 @@ fn image_has_the_programs() {
         let command = &daemon()[probe]["exec"]["command"];
         assert_eq!(*command, json!(["/usr/bin/gpukillctl", kind]));
     }
-    for (binary, directory) in [("gpukilld", "/usr/bin/"), ("gpukillctl", "/usr/bin/")] {
-        let line =
-            format!("install --mode=0755 /build/src/target/release/{binary} {directory} && \\");
+    for (binary, profile, option) in [
+        ("gpukilld", "release", "--release"),
+        ("gpukillctl", "client", "--profile client"),
+    ] {
+        let build = format!("RUN cargo build --locked {option} -p {binary}\n");
+        assert!(recipe.contains(&build), "{build}");
+        let line = format!("install --mode=0755 /build/src/target/{profile}/{binary} /usr/bin/");
         assert!(recipe.contains(&line), "{line}");
-        assert!(value(&recipe, "RUN cargo build ").contains(&format!("-p {binary}")));
     }
     let sensor = "install -D --mode=0755 /build/src/target/release/gpukill-sensor \
                   --target-directory=/usr/libexec/gpukill && \\";

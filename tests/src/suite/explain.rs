@@ -37,7 +37,7 @@ fn explain_names_the_memory_limit() {
     assert!(
         rogue_box
             .test_box
-            .ctl(&["explain", &pid])
+            .ctl(&["explain", &pid, "--details"])
             .stdout
             .contains("max_memory_usage_gb")
     );

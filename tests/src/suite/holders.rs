@@ -129,6 +129,16 @@ impl HoldersBox {
         rest.to_owned()
     }
 
+    /// The last line about an unlisted process: its command for a caller who may end it, else
+    /// these people to ask. The rights depend on the user who runs the test.
+    fn end_hint(&self, pid: u32, people: &str) -> String {
+        let explained = ["explain", &pid.to_string(), "-o", "json"];
+        match self.test_box.json(&explained)["you_may_end"] == json!(true) {
+            true => format!("If it is no longer needed: gpukillctl kill {pid}\n"),
+            false => format!("If it is no longer needed, ask {people} to end it\n"),
+        }
+    }
+
     fn text_below_table(&self) -> String {
         let screen = self.screen();
         let (_, verdict) = screen.split_once("\n\n").unwrap_or_default();

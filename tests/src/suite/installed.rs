@@ -2,6 +2,7 @@
 //! as on any other box, with the stand-in NVML in place of the driver.
 
 mod device_nodes;
+mod gateway;
 mod privilege_separation;
 mod reset;
 mod restarts;

@@ -54,7 +54,14 @@ fn measure_resources(daemon: &Daemon) -> ResourceUsage {
 /// files at the first write, and again at the first query.
 fn measure_resources_at_rest(test_box: &TestBox, daemon: &Daemon) -> ResourceUsage {
     eventually("the first sample is stored", || {
-        let records = test_box.ctl(&["audit", "-o", "ndjson", "--request-timeout", "30"]);
+        let records = test_box.ctl(&[
+            "audit",
+            "--samples",
+            "-o",
+            "ndjson",
+            "--request-timeout",
+            "30",
+        ]);
         (!records.stdout.is_empty()).then_some(())
     });
     measure_resources(daemon)

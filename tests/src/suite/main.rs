@@ -14,6 +14,7 @@ mod demo;
 mod driver_failures;
 mod explain;
 mod fuzz_corpus;
+mod gateway;
 mod guard;
 mod holders;
 mod host;

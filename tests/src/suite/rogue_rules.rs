@@ -160,13 +160,13 @@ fn invalid_edits_are_refused_with_suggestions() {
     assert_eq!(read_rules(&test_box), OUR_RULES);
     // A valid but useless edit is made, and reported.
     let ran = run_rogue(&test_box, "allow process python3");
-    let message = "gpukillctl: patterns.process_whitelist: \"python3\" hides every process of this \
+    let message = "warning: patterns.process_whitelist: \"python3\" hides every process of this \
         name without near-proof: name its executable (executable_whitelist), or \"python3@USER\"\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     run_ok(&test_box, "disallow process python3");
     let ran = run_rogue(&test_box, "allow user no-such-person-here");
     let message =
-        "gpukillctl: patterns.user_whitelist: unknown user on this host: no-such-person-here\n";
+        "warning: patterns.user_whitelist: unknown user on this host: no-such-person-here\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     daemon.stop();
 }
@@ -214,7 +214,7 @@ fn invalid_file_keeps_the_old_rules() {
     );
     assert_eq!(faults, [("rogue".to_owned(), what)]);
     let ran = run_rogue(&test_box, "config");
-    let message = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
+    let message = "warning: other rules than these are in force: see gpukillctl status\n";
     assert_eq!(
         (ran.stdout.as_str(), ran.stderr.as_str()),
         (broken, message)
@@ -265,14 +265,14 @@ fn rules_are_exported_and_imported() {
     let file = test_box.path("theirs.json");
     std::fs::write(&file, GPU_KILL_EXPORT).unwrap();
     let ran = run_rogue(&test_box, &format!("import {} --yes", file.display()));
-    let message = "gpukillctl: alerts do not apply here: suspicious processes are in list, in \
+    let message = "warning: alerts do not apply here: suspicious processes are in list, in \
     status and in the journal\n\
-         gpukillctl: detection.enabled_detections.data_exfiltrators is off: written as \
+         warning: detection.enabled_detections.data_exfiltrators is off: written as \
          scoring.threat_weights.data_exfiltrator = 0\n\
-         gpukillctl: metadata.created_at does not apply here\n\
-         gpukillctl: metadata.description does not apply here\n\
-         gpukillctl: patterns.crypto_miner_patterns: \"cuda\" also appears in honest work\n\
-         gpukillctl: patterns.user_whitelist: \"root\" is never reported: containers often \
+         warning: metadata.created_at does not apply here\n\
+         warning: metadata.description does not apply here\n\
+         warning: patterns.crypto_miner_patterns: \"cuda\" also appears in honest work\n\
+         warning: patterns.user_whitelist: \"root\" is never reported: containers often \
          run as root, and intruders do too\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     assert!(read_rules(&test_box).contains("max_memory_usage_gb = 20\n"));
@@ -291,7 +291,7 @@ fn first_edit_creates_the_file() {
     let daemon = test_box.start_with(test_box.daemon_command().env("GPUKILLD_ROGUE_RULES", file));
     let ran = run_rogue(&test_box, "config");
     let message = format!(
-        "gpukillctl: there is no {}: the built-in rules apply: gpukillctl rogue reference\n",
+        "warning: there is no {}: the built-in rules apply: gpukillctl rogue reference\n",
         file.display()
     );
     assert_eq!((ran.stdout.as_str(), ran.stderr), ("", message));

@@ -1,25 +1,28 @@
 //! The store: what the daemon records, and its behaviour when files, disks or clocks fail.
 
 mod actions;
+mod archive;
 mod backup;
 pub(crate) mod disk_full;
 mod faults;
 mod history;
+mod month;
 mod other_versions;
 mod owners;
 mod queries;
 mod recorded_commands;
 mod restarts;
 mod restore;
+mod runs;
 mod shutdown;
 
 use gpukill_tests::harness::{TestBox, eventually};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-/// The records that `gpukillctl audit` prints with these arguments.
+/// The records that `gpukillctl audit --samples` prints with these arguments.
 pub(crate) fn records(test_box: &TestBox, arguments: &[&str]) -> Vec<Value> {
-    let arguments = [&["audit", "-o", "json"], arguments].concat();
+    let arguments = [&["audit", "--samples", "-o", "json"], arguments].concat();
     // A daemon that has just started may not have created its files yet.
     let ran = eventually("the store answers", || {
         let ran = test_box.ctl(&arguments);

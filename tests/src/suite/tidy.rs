@@ -272,7 +272,7 @@ fn only_client_output_prints() {
 }
 
 #[test]
-fn shipped_code_opens_no_network_socket() {
+fn only_the_gateway_opens_network_sockets() {
     let words = [
         "TcpListener",
         "TcpStream",
@@ -286,7 +286,9 @@ fn shipped_code_opens_no_network_socket() {
         .filter(|(_, text)| words.iter().any(|word| text.contains(word)))
         .map(|(path, _)| path)
         .collect();
-    assert_eq!(found, Vec::<PathBuf>::new());
+    // It listens, and connects to nothing.
+    let allowed = ["gateway/src/connections.rs", "gateway/src/settings.rs"];
+    assert_eq!(found, allowed.map(PathBuf::from));
 }
 
 /// A signal sent by pid may reach another process when the pid was reused. That window is
@@ -434,9 +436,16 @@ fn after_visibility(item: &str) -> &str {
 fn sources() -> BTreeMap<PathBuf, String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeMap::new();
-    let mut left: Vec<PathBuf> = ["proto", "policy", "daemon", "ctl", "packaging", "tests"]
-        .map(|name| workspace.join(name))
-        .into();
+    let names = [
+        "proto",
+        "policy",
+        "daemon",
+        "ctl",
+        "gateway",
+        "packaging",
+        "tests",
+    ];
+    let mut left: Vec<PathBuf> = names.map(|name| workspace.join(name)).into();
     while let Some(directory) = left.pop() {
         for entry in std::fs::read_dir(&directory).unwrap() {
             let path = entry.unwrap().path();

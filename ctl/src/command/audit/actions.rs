@@ -1,14 +1,13 @@
 //! `audit actions`: recorded actions, refusals and faults.
 
 use super::{
-    DEFAULT_LIMIT, DEFAULT_WEEK_HOURS, collect_pages, connect, finish_records, note_more, now,
-    time_span,
+    DEFAULT_LIMIT, DEFAULT_WEEK_HOURS, ListEnd, collect_pages, connect, finish_list, now, time_span,
 };
 use crate::args::Actions;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::actions::ActionEntry;
-use crate::output::history::{RecordPrinter, Remaining, TimeSpan};
+use crate::output::audit::actions::ActionEntry;
+use crate::output::audit::history::{RecordPrinter, Remaining, TimeSpan};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
@@ -33,11 +32,13 @@ pub(super) fn run(
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
-    let rest = finish_records(records, outcome, is_narrowed, "entry")?;
-    if settings.output_format == Format::Table {
-        note_more(rest, wanted.limit, messages);
-    }
-    Ok(Exit::Done)
+    let end = ListEnd {
+        one: "entry",
+        is_narrowed,
+        typed_limit: wanted.limit,
+        span,
+    };
+    finish_list(records, outcome, end, &daemon, settings, messages)
 }
 
 fn request_pages(

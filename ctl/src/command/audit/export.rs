@@ -5,8 +5,8 @@ use super::{DEFAULT_HOURS, collect_pages, connect, now, record_filter, time_span
 use crate::args::{Export, ExportFormat};
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::export::atomic_file::{AtomicFile, IfExists};
-use crate::output::export::{ExportTarget, RecordExport, export_progress, exported_message};
+use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
+use crate::output::audit::export::{ExportTarget, RecordExport, export_progress, exported_message};
 use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;

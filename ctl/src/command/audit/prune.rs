@@ -1,11 +1,13 @@
 //! `audit prune`: shows what is old, asks, and lets the daemon delete it.
 
+use super::archive::{ArchiveDirectory, archived_history, request_status};
 use super::{confirm, connect, now};
+use crate::archive::check_host;
 use crate::args::Prune;
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
+use crate::output::audit::prune::{PruneTense, contents_text, lines, question};
 use crate::output::message::Messages;
-use crate::output::prune::{PruneTense, contents_text, lines, question};
 use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
@@ -14,6 +16,7 @@ use chrono::Local;
 use gpukill_proto::audit::PruneReport;
 use gpukill_proto::json::PruneDocument;
 use gpukill_proto::units::Timestamp;
+use std::path::Path;
 use std::time::Duration;
 
 /// The daemon deletes in small steps, so that nothing else waits. A month of a large host takes
@@ -22,7 +25,13 @@ const PRUNE_TIMEOUT: Duration = Duration::from_secs(110);
 
 /// Runs the prune or its dry run.
 pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let before = time_input::parse(&wanted.before, now(), &Local).map_err(Error::Usage)?;
+    let before = match (&wanted.before, &wanted.archived) {
+        (_, Some(directory)) => archived_before(directory, settings, messages)?,
+        (before, None) => {
+            let before = before.as_deref().unwrap_or_default();
+            time_input::parse(before, now(), &Local).map_err(Error::Usage)?
+        }
+    };
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout(), messages)?;
     let is_dry_run = true;
@@ -48,6 +57,34 @@ pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Re
     let report = call!(daemon, timeout, Prune { before, is_dry_run })?;
     print_report(&report, before, PruneTense::Done, settings)?;
     Ok(Exit::Done)
+}
+
+/// The time before which everything is archived in this directory.
+fn archived_before(
+    directory: &Path,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Timestamp, Error> {
+    let status = request_status(settings, messages)?;
+    let host = check_host(&status.host).map_err(Error::Usage)?;
+    let archive = ArchiveDirectory::open(directory, host)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    match archived_history(&daemon, &archive, status.now, settings)? {
+        Ok(archived) => {
+            messages.warn(&format!("not deleted: {}", archived.missing));
+            Ok(archived.until)
+        }
+        Err(missing) => Err(Error::NotDone {
+            what: format!("nothing was deleted: {missing}"),
+            hint: Some(format!(
+                "archive it first: gpukillctl audit archive {}; if it is archived already, use a new \
+                 directory",
+                directory.display()
+            )),
+            exit: Exit::Failed,
+        }),
+    }
 }
 
 /// Shows what would be deleted and asks. The answer no is an error, because nothing is done.

@@ -4,11 +4,11 @@ use super::{DEFAULT_WEEK_HOURS, connect, now, record_filter, time_span, time_spa
 use crate::args::Audit;
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
+use crate::output::audit::history::TimeSpan;
+use crate::output::audit::summary::{self, SummaryView};
 use crate::output::csv::{self, Header};
-use crate::output::history::TimeSpan;
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
-use crate::output::summary::{self, SummaryView};
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use crate::time_input;
@@ -103,7 +103,7 @@ fn print_summary(
 }
 
 /// The Monday midnight that starts the week `weeks` weeks before that of `moment`.
-fn monday_midnight(
+pub(super) fn monday_midnight(
     moment: Timestamp,
     weeks: u64,
     now: Timestamp,

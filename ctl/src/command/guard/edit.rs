@@ -1,15 +1,13 @@
 //! Edits the guard's rules and shows what changed.
 
-use super::{connect, host_warnings, now, replay};
+use super::{host_warnings, now, open_connection, replay};
 use crate::args::EditOptions;
-use crate::command::rules::{EditConsequences, without_line};
+use crate::command::rules::{EditConsequences, print_edit};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
-use crate::output::guard::{EditEffect, PreviousState};
+use crate::output::guard::rules::{Difference, EditView, is_no_change};
+use crate::output::guard::{self, EditEffect, PreviousState};
 use crate::output::message::Messages;
-use crate::output::rules::{Difference, EditView, is_no_change};
-use crate::output::style::OutputStyle;
-use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason, predict_consequence};
@@ -28,26 +26,28 @@ pub(super) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let mode = Mode::from_dry_run(options.dry_run);
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let before = call!(daemon, timeout, Status {})?.guard;
     let held = daemon.rules(RulesKind::Guard, timeout);
     let report = daemon.edit_rules(RulesChange::Guard(Some(&requested)), None, mode, timeout)?;
-    let style = OutputStyle::for_stdout(settings);
     let consequences = match &held {
-        Ok((_, _, held)) if changes_mode(&requested, held, before.mode) => EditConsequences {
-            statement: String::new(),
-            effect: mode_change_effect(&requested, (&before, held), &daemon, timeout),
-        },
-        Ok((_, _, held)) if !is_no_change(&report) => {
-            edit_consequences((&requested, held), &before, &daemon, settings)
+        Ok((_, _, held)) => {
+            let new = edited_rules(&requested, held);
+            if changes_mode(&requested, new.as_ref(), before.mode) {
+                let effect =
+                    |(_, rules)| mode_change_effect(&requested, rules, &before, &daemon, timeout);
+                EditConsequences {
+                    statement: String::new(),
+                    effect: new.and_then(effect),
+                }
+            } else if is_no_change(&report) {
+                EditConsequences::default()
+            } else {
+                edit_consequences((&requested, held), new, &before, &daemon, settings)
+            }
         }
-        Ok(_) => EditConsequences::default(),
         // The edit is made nevertheless.
         Err(why) => {
             messages.warn(&format!("the affected jobs are not known: {why}"));
@@ -59,30 +59,28 @@ pub(super) fn run(
         difference: Difference::from_options(options),
         statement: &consequences.statement,
     };
-    print_lines(
-        &guard::edit_lines(&report, view, consequences.effect.as_ref(), now(), &style),
-        &style,
-    )?;
-    for warning in &report.warnings {
-        messages.warn(warning);
-    }
-    for warning in host_warnings::edit_warnings(&requested, &daemon, timeout) {
-        messages.warn(&without_line(warning).to_string());
-    }
-    Ok(Exit::Done)
+    let shown = (view, consequences.effect.as_ref());
+    print_edit(&report, shown, settings, messages, || {
+        host_warnings::edit_warnings(&requested, &daemon, timeout)
+    })
+}
+
+/// The text and the rules after an edit; `None` if the edit is refused.
+pub(super) type EditedRules = Option<(String, RuleSet)>;
+
+/// Applies an edit to the rules in `held`.
+pub(super) fn edited_rules(requested: &GuardEdit, held: &str) -> EditedRules {
+    let text = edit(held, requested).ok()?;
+    let rules = parse(&text).ok()?;
+    Some((text, rules))
 }
 
 /// Whether the edit changes the guard's mode, which was `before`.
-fn changes_mode(requested: &GuardEdit, held: &str, before: GuardMode) -> bool {
+fn changes_mode(requested: &GuardEdit, new: Option<&(String, RuleSet)>, before: GuardMode) -> bool {
     match requested {
         GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun => true,
         GuardEdit::SetKey { path, .. } if path == "global.enabled" => true,
-        GuardEdit::SetKey { .. } => {
-            let new = edit(held, requested)
-                .ok()
-                .and_then(|text| parse(&text).ok());
-            new.is_some_and(|rules| rules.mode != before)
-        }
+        GuardEdit::SetKey { .. } => new.is_some_and(|(_, rules)| rules.mode != before),
         GuardEdit::SetPolicy { .. } | GuardEdit::RemovePolicy { .. } | GuardEdit::Replace(_) => {
             false
         }
@@ -93,11 +91,11 @@ fn changes_mode(requested: &GuardEdit, held: &str, before: GuardMode) -> bool {
 /// prevent the edit.
 fn mode_change_effect(
     requested: &GuardEdit,
-    (before, held): (&GuardReport, &str),
+    rules: RuleSet,
+    before: &GuardReport,
     daemon: &Daemon,
     timeout: RequestTimeout,
 ) -> Option<EditEffect> {
-    let rules = parse(&edit(held, requested).ok()?).ok()?;
     let mode = rules.mode;
     // A stopped guard resumes only by an edit that sets the mode.
     let continues = matches!(requested, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
@@ -135,36 +133,38 @@ fn mode_change_effect(
     })
 }
 
-/// The consequences of any other edit. Without mistakes in the rules they are known.
+/// The consequences of any other edit, with its result `new`. Without mistakes in the rules they
+/// are known.
 pub(super) fn edit_consequences(
     (requested, held): (&GuardEdit, &str),
+    new: EditedRules,
     before: &GuardReport,
     daemon: &Daemon,
     settings: &Settings,
 ) -> EditConsequences {
-    let new = edit(held, requested)
-        .ok()
-        .and_then(|text| parse(&text).ok());
-    let statement = match (parse(held), new) {
-        (Ok(held), Some(new)) => guard::edit_statement(requested, &held, &new, before),
-        (Err(_), Some(new)) => guard::edit_statement(requested, &RuleSet::default(), &new, before),
-        (_, None) => requested.to_string(),
+    let Some((text, rules)) = new else {
+        return EditConsequences {
+            statement: requested.to_string(),
+            effect: None,
+        };
     };
+    let held = parse(held).ok();
+    let no_rules = RuleSet::default();
+    let known = held.as_ref().unwrap_or(&no_rules);
     EditConsequences {
-        statement,
-        effect: edit_effect((requested, held), before, daemon, settings),
+        statement: guard::edit_statement(requested, known, &rules, before),
+        effect: held.and_then(|held| edit_effect(&text, (held, rules), before, daemon, settings)),
     }
 }
 
 /// The violations of rules that an edit changes or that it makes applicable.
 fn edit_effect(
-    (requested, held): (&GuardEdit, &str),
+    text: &str,
+    (held, rules): (RuleSet, RuleSet),
     before: &GuardReport,
     daemon: &Daemon,
     settings: &Settings,
 ) -> Option<EditEffect> {
-    let text = edit(held, requested).ok()?;
-    let (held, rules) = (parse(held).ok()?, parse(&text).ok()?);
     let mode = rules.mode;
     let was = match before.mode == mode {
         true => PreviousState::Edited,
@@ -184,7 +184,7 @@ fn edit_effect(
         });
     }
     let compiled = (&CompiledRules::new(held), &CompiledRules::new(rules));
-    let open = affected_violations(&text, compiled, before, daemon, settings);
+    let open = affected_violations(text, compiled, before, daemon, settings);
     let open = open.map_err(|why| why.to_string());
     Some(EditEffect {
         mode,

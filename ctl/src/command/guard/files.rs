@@ -1,13 +1,13 @@
 //! Checks, exports and imports files of the guard's rules.
 
-use super::edit::edit_consequences;
+use super::edit::{edit_consequences, edited_rules};
 use super::{connect, host_warnings};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::command::rules::{self, CheckedRules, EditConsequences, HostChecks};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
+use crate::output::guard::rules::{guard_summary, print_rules};
 use crate::output::message::Messages;
-use crate::output::rules::{guard_summary, print_rules};
 use crate::rules_files::GUARD_CODEC;
 use crate::settings::Settings;
 use gpukill_policy::guard::rules::RuleSet;
@@ -116,7 +116,8 @@ impl HostChecks for GuardHostChecks<'_> {
         match (held, before) {
             (Ok((_, _, held)), Ok(before)) => {
                 let asked = GuardEdit::Replace(text.to_owned());
-                edit_consequences((&asked, &held), &before.guard, daemon, self.settings)
+                let new = edited_rules(&asked, &held);
+                edit_consequences((&asked, &held), new, &before.guard, daemon, self.settings)
             }
             (Err(_), _) | (_, Err(_)) => EditConsequences::default(),
         }

@@ -1,6 +1,6 @@
 //! `guard replay` and `guard test`: what rules would have done.
 
-use super::{connect, files, now};
+use super::{connect, files, now, open_connection};
 use crate::args::{ReplayRules, TestRules};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
@@ -44,9 +44,10 @@ pub(super) fn run(
     messages: Messages,
 ) -> Result<Exit, Error> {
     let now = now();
-    let parsed = |text: &str| time_input::parse(text, now, &Local).map_err(Error::Usage);
-    let since = parsed(&wanted.since)?;
-    let until = wanted.until.as_deref().map(parsed).transpose()?;
+    let since = time_input::parse(&wanted.since, now, &Local).map_err(Error::Usage)?;
+    let until = wanted.until.as_deref();
+    let until = until.map(|text| time_input::parse_end(text, now, &Local).map_err(Error::Usage));
+    let until = until.transpose()?;
     let span = (since, until.unwrap_or(now));
     let text = wanted.rules.as_ref();
     let text = text
@@ -157,11 +158,7 @@ fn replay(
             "the time range is empty: from {since} to {until}"
         )));
     }
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let rules = offer_rules(&daemon, text, settings)?;
     let request = ReplayRequest {
         rules,

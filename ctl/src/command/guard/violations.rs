@@ -1,12 +1,12 @@
 //! `guard violations`: open violations and recorded decisions.
 
-use super::{connect, now};
+use super::{now, open_connection};
 use crate::args::Violations;
 use crate::command::audit::{collect_pages, note_more, time_span};
 use crate::command::list::user_lookup::user_may_exist;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::history::{Remaining, TimeSpan};
+use crate::output::audit::history::{Remaining, TimeSpan, beginning_line};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{guard, json, print, print_lines};
@@ -28,11 +28,7 @@ pub(super) fn run(
     messages: Messages,
 ) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let (all, rest) = request_pages(&daemon, wanted, span, settings)?;
     let user_error = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
@@ -48,6 +44,10 @@ pub(super) fn run(
                 &guard::violations(&all, &status.guard, now(), &style),
                 &style,
             )?;
+            if all.records.is_empty() {
+                let since = status.store.recorded_since;
+                print_lines(beginning_line(span, since, &style).as_slice(), &style)?;
+            }
             note_more(rest, wanted.limit, messages);
         }
         Format::Table | Format::Ndjson | Format::Csv => {}

@@ -9,8 +9,9 @@ use gpukill_proto::refusal::Refusal;
 /// The next step for a plan.
 #[derive(Debug)]
 pub(super) enum NextStep {
-    /// Show the plan: it is a dry run.
-    Show,
+    /// Show the plan: it is a dry run. The consent that the real run needs; `None` if it would end
+    /// nothing.
+    Show(Option<Consent>),
     CarryOut(PlanId),
     /// Ask first.
     Ask(PlanId),
@@ -27,11 +28,11 @@ pub(super) fn next_step(
     if plan.targets.is_empty() {
         return NextStep::Refuse(no_targets_error(plan));
     }
-    if plan.request.dry_run {
-        return NextStep::Show;
-    }
     let ends = |target: &&KillTarget| matches!(target.action, PlannedAction::End(_));
     let ended = plan.targets.iter().filter(ends).count();
+    if plan.request.dry_run {
+        return NextStep::Show((ended > 0).then(|| required_consent(plan, consent)));
+    }
     let Some(id) = id.filter(|_| ended > 0) else {
         return NextStep::Refuse(nothing_ends_error(plan));
     };

@@ -1,11 +1,11 @@
 //! Converts the arguments of `kill` into a request. Refuses here what makes no sense for any
 //! processes.
 
-use crate::args::{Kill, SignalChoice, VendorChoice};
+use crate::args::{Kill, VendorChoice};
 use crate::exit::{Error, Exit};
 use crate::settings::Settings;
 use gpukill_policy::select::compile_pattern;
-use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MAX_PIDS};
+use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal};
 use std::collections::BTreeSet;
 
 /// The request for these arguments.
@@ -20,7 +20,7 @@ pub(super) fn request(wanted: &Kill, settings: &Settings) -> Result<KillRequest,
         override_protected: wanted.override_protected,
         dry_run: wanted.dry_run,
     };
-    check_selector(wanted, &request.selector).map(|()| request)
+    check(&request).map(|()| request)
 }
 
 fn selector(wanted: &Kill) -> KillSelector {
@@ -33,7 +33,10 @@ fn selector(wanted: &Kill) -> KillSelector {
         filter: wanted.filter.clone(),
         command: wanted.command.clone(),
         gpu: wanted.gpu.clone(),
-        user: wanted.user.clone(),
+        user: match wanted.mine {
+            true => Some(rustix::process::getuid().as_raw().to_string()),
+            false => wanted.user.clone(),
+        },
         container: wanted.container.clone(),
         image: wanted.image.clone(),
         job: wanted.job.clone(),
@@ -42,7 +45,8 @@ fn selector(wanted: &Kill) -> KillSelector {
     }
 }
 
-fn check_selector(wanted: &Kill, selector: &KillSelector) -> Result<(), Error> {
+fn check(request: &KillRequest) -> Result<(), Error> {
+    let selector = &request.selector;
     // `--vendor` and `--min-memory` only narrow other conditions. Alone they would select every
     // user's processes.
     let named = KillSelector {
@@ -50,33 +54,34 @@ fn check_selector(wanted: &Kill, selector: &KillSelector) -> Result<(), Error> {
         vendors: BTreeSet::new(),
         ..selector.clone()
     };
+    if named.is_empty() && !selector.is_empty() {
+        let (what, example) = match selector.min_memory {
+            Some(_) => ("--min-memory", "--min-memory 10G"),
+            None => ("--vendor", "--vendor amd"),
+        };
+        return Err(Error::NotDone {
+            what: format!(
+                "no process is selected: {what} only narrows what PIDs, --filter, --command, \
+                 --gpu, --user, --mine, --container, --image or --job select"
+            ),
+            hint: Some(format!(
+                "your own processes: gpukillctl kill --mine {example}; those on a GPU: \
+                 gpukillctl kill --gpu 0 {example}"
+            )),
+            exit: Exit::BadUsage,
+        });
+    }
     if named.is_empty() {
         return Err(Error::NotDone {
             what: "no process is selected: type PIDs, or one of --filter, --command, --gpu, \
-                   --user, --container, --image and --job"
+                   --user, --mine, --container, --image and --job"
                 .into(),
             hint: Some("see who uses the GPUs: gpukillctl list --details".into()),
             exit: Exit::BadUsage,
         });
     }
-    let pids = selector.pids.len();
-    if pids > MAX_PIDS {
-        let what = format!("{pids} processes are too many at once: at most {MAX_PIDS}");
-        return Err(Error::Usage(what));
-    }
-    if wanted.signal == Some(SignalChoice::Kill) && !wanted.force {
-        let what = "--signal KILL needs --force: the process cannot clean up";
-        return Err(Error::Usage(what.into()));
-    }
-    if wanted.any_process && !(selector.is_pids_only() && pids == 1) {
-        let what = "--any-process takes one PID, and no other condition";
-        return Err(Error::Usage(what.into()));
-    }
-    if wanted.override_protected && !selector.is_pids_only() {
-        let what = "--override-protected takes PIDs, and no other condition";
-        return Err(Error::Usage(what.into()));
-    }
-    for expression in [&wanted.filter, &wanted.command].into_iter().flatten() {
+    request.validate().map_err(Error::Usage)?;
+    for expression in [&selector.filter, &selector.command].into_iter().flatten() {
         compile_pattern(expression).map_err(Error::Usage)?;
     }
     Ok(())
@@ -156,6 +161,15 @@ mod tests {
             ..plain.clone()
         };
         assert_eq!(asked("7 7 --any-process"), Ok(any));
+        let me = rustix::process::getuid().as_raw().to_string();
+        let own = KillRequest {
+            selector: KillSelector {
+                user: Some(me),
+                ..KillSelector::default()
+            },
+            ..plain.clone()
+        };
+        assert_eq!(asked("--mine"), Ok(own));
         let overriding = KillRequest {
             override_protected: true,
             ..plain
@@ -184,13 +198,21 @@ mod tests {
     #[test]
     fn nonsense_is_refused_before_asking() {
         let nobody = "no process is selected: type PIDs, or one of --filter, --command, --gpu, \
-                      --user, --container, --image and --job";
+                      --user, --mine, --container, --image and --job";
+        let narrows = |what: &str| {
+            format!(
+                "no process is selected: {what} only narrows what PIDs, --filter, --command, \
+                 --gpu, --user, --mine, --container, --image or --job select"
+            )
+        };
+        let (by_memory, by_vendor) = (narrows("--min-memory"), narrows("--vendor"));
         let one_pid = "--any-process takes one PID, and no other condition";
         for (line, expected) in [
             ("", nobody),
             ("--force --yes --batch", nobody),
-            ("--min-memory 4G", nobody),
-            ("--vendor nvidia --min-memory 4G", nobody),
+            ("--min-memory 4G", by_memory.as_str()),
+            ("--vendor nvidia --min-memory 4G", by_memory.as_str()),
+            ("--vendor nvidia", by_vendor.as_str()),
             ("--vendor all", nobody),
             (
                 "7 --signal KILL",

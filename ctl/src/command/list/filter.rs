@@ -1,7 +1,7 @@
 //! Applies a selection to a snapshot and decides whether the result is an answer.
 
 use crate::exit::Error;
-use crate::output::view::reads_vendor;
+use crate::output::list::view::reads_vendor;
 use gpukill_policy::select::{DeviceSelectorError, SnapshotFilter, filter_snapshot};
 use gpukill_proto::model::{
     BackendReport, BackendState, Device, DeviceId, LossKind, Snapshot, Vendor,

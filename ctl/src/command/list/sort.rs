@@ -1,6 +1,6 @@
 //! The order of devices and processes that `--sort` requests.
 
-use crate::output::view::Rows;
+use crate::output::list::view::Rows;
 use crate::settings::SortKey;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{Device, GpuProcess};

@@ -7,7 +7,7 @@ use super::ListRequest;
 use crate::command::signals::Signals;
 use crate::connect::{WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
-use crate::output::keyboard;
+use crate::output::list::keyboard;
 use crate::output::message::Messages;
 use crate::output::stdout_file;
 use crate::settings::Settings;

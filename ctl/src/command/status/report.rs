@@ -6,7 +6,7 @@ use crate::connect::{Daemon, RequestTimeout, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::host_facts;
 use crate::output::message::Messages;
-use crate::output::report::lines;
+use crate::output::status::report::lines;
 use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};

@@ -1,5 +1,5 @@
 //! What holds after an edit of the rules, in one sentence: `bob: at most 8 GiB; dry run, nothing
-//! will be ended`.
+//! will be ended before gpukillctl guard soft`.
 
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
@@ -37,8 +37,12 @@ pub(crate) fn edit_statement(
     if new.mode != before.mode || matches!(asked, GuardEdit::RemovePolicy { .. }) {
         return what;
     }
+    // The guard itself is in dry run, not only this policy.
+    let armed = new.armed_mode.mode().name();
+    let in_force = format!("dry run, nothing will be ended before gpukillctl guard {armed}");
     let then = match mode {
         GuardMode::Disabled => "the guard is disabled, nothing is evaluated",
+        GuardMode::DryRun if new.mode == GuardMode::DryRun => in_force.as_str(),
         GuardMode::DryRun => "dry run, nothing will be ended",
         GuardMode::Soft | GuardMode::Enforce if before.tripped_at.is_some() => {
             "the guard has stopped, nothing will be ended"
@@ -135,7 +139,12 @@ mod tests {
             (
                 dry,
                 limit(),
-                "bob: at most 8 GiB; dry run, nothing will be ended",
+                "bob: at most 8 GiB; dry run, nothing will be ended before gpukillctl guard soft",
+            ),
+            (
+                "[enforcement]\nsoft_enforcement = false\nhard_enforcement = true\n",
+                limit(),
+                "bob: at most 8 GiB; dry run, nothing will be ended before gpukillctl guard enforce",
             ),
             (HELD, limit(), "bob: at most 8 GiB; in force, soft"),
             (

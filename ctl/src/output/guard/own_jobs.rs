@@ -1,24 +1,36 @@
 //! The caller's jobs that are about to be ended or that break a warn-only rule. Shown below
 //! `list` and `status`, where the caller sees them without searching.
 
+use super::violation_text::amounts_text;
 use crate::connect::AnnotatedSnapshot;
 use crate::output::style::OutputStyle;
 use crate::output::text::{Line, Tone, escaped, wrap};
 use crate::output::value::past_time;
-use gpukill_proto::guard::{GuardMode, OwnWarning, find_marks};
+use gpukill_proto::guard::{GuardMode, Measurement, OwnWarning, RuleKind, find_marks};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 /// Maximum number of jobs to name, those that end first.
 const MAX_JOBS: usize = 3;
 
 /// A job that is about to be ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct JobEnd {
     at: Timestamp,
     /// The first of its processes, or of those that may be selected.
     pid: u32,
     can_snooze: bool,
+    /// The rule with its amounts: `memory, 40.0G of 16.0G`
+    rule: String,
+}
+
+/// The name of a rule, the measured value and its limit: `memory, 40.0G of 16.0G`
+fn rule_text(name: &dyn Display, kind: RuleKind, measured: Option<Measurement>) -> String {
+    match measured.filter(|_| kind != RuleKind::Rogue) {
+        Some(measured) => format!("{name}, {}", amounts_text(kind, measured)),
+        None => name.to_string(),
+    }
 }
 
 /// The caller's jobs that end, then those that are only warned about.
@@ -33,16 +45,18 @@ pub(crate) fn own_job_lines(
         .collect()
 }
 
-/// `your job 48213 breaks a rule (rule waste: waste), and is not ended for it: gpukillctl
-/// explain 48213`, and below it the admin's message.
+/// `your job 48213 breaks a rule (rule waste: waste, 3 %, under 10 %), and is not ended for it:
+/// gpukillctl explain 48213`, and below it the admin's message.
 fn own_warning_lines(warnings: &[OwnWarning], style: &OutputStyle) -> Vec<Line> {
     let named = warnings.iter().take(MAX_JOBS).flat_map(|warning| {
         let OwnWarning {
             pid,
             rule,
+            measured,
             is_sole,
             message,
         } = warning;
+        let rule = rule_text(rule, rule.kind, *measured);
         let what = match is_sole {
             true => format!("your job {pid} breaks a rule ({rule}), and is not ended for it"),
             false => format!("your jobs break a rule ({rule}), and none is ended for it"),
@@ -70,8 +84,9 @@ fn own_warning_lines(warnings: &[OwnWarning], style: &OutputStyle) -> Vec<Line> 
         .collect()
 }
 
-/// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`, and `one of your jobs
-/// ends 06:48 (memory): ...` when several jobs break a rule together.
+/// `your job 48213 ends 06:48 (memory, 40.0G of 16.0G): gpukillctl explain 48213`, and below it how
+/// to get more time; `one of your jobs ends 06:48 (memory, ...): ...` when several jobs break a rule
+/// together.
 fn own_end_lines(
     annotated: &AnnotatedSnapshot,
     me: u32,
@@ -79,7 +94,7 @@ fn own_end_lines(
     style: &OutputStyle,
 ) -> Vec<Line> {
     // Keyed by job and rule; no job when the rule may end one of several.
-    let mut ends: BTreeMap<(Option<String>, String), JobEnd> = BTreeMap::new();
+    let mut ends: BTreeMap<(Option<String>, &str), JobEnd> = BTreeMap::new();
     for process in &annotated.snapshot.processes {
         let owner = process.owner.last_known().and_then(|owner| owner.uid);
         if owner != Some(me) {
@@ -96,32 +111,34 @@ fn own_end_lines(
                     at,
                     pid: process.pid,
                     can_snooze: mark.can_snooze,
+                    rule: rule_text(&mark.rule.kind.name(), mark.rule.kind, mark.measured),
                 };
-                let known = ends.entry((job, mark.rule.kind.name().to_owned()));
-                let known = known.or_insert(end);
-                *known = end.min(*known);
+                let known = ends.entry((job, mark.rule.kind.name()));
+                let known = known.or_insert_with(|| end.clone());
+                if end < *known {
+                    *known = end;
+                }
             }
         }
     }
-    let ends = ends.into_iter().map(|((job, rule), end)| (end, rule, job));
-    let mut ends: Vec<(JobEnd, String, Option<String>)> = ends.collect();
+    let ends = ends.into_iter().map(|((job, _), end)| (end, job));
+    let mut ends: Vec<(JobEnd, Option<String>)> = ends.collect();
     ends.sort_unstable();
     let more = ends.len().saturating_sub(MAX_JOBS);
-    let named = ends.iter().take(MAX_JOBS).map(|(end, rule, job)| {
-        let (at, pid) = (past_time(end.at, now, style), end.pid);
+    let named = ends.iter().take(MAX_JOBS).flat_map(|(end, job)| {
+        let (at, pid, rule) = (past_time(end.at, now, style), end.pid, &end.rule);
         let what = match job {
             Some(_) => format!("your job {pid} ends"),
             None => "one of your jobs ends".to_owned(),
         };
-        match end.can_snooze {
-            true => format!("{what} {at} ({rule}): gpukillctl guard snooze {pid}"),
-            false => format!("{what} {at} ({rule}): gpukillctl explain {pid}"),
-        }
+        let text = format!("{what} {at} ({rule}): gpukillctl explain {pid}");
+        let snooze = || format!("  more time: gpukillctl guard snooze {pid}");
+        let snooze = end.can_snooze.then(snooze);
+        wrap(&text, 0, 2, style.width).into_iter().chain(snooze)
     });
     let more = (more > 0).then(|| format!("{more} more of your jobs: gpukillctl list --details"));
-    let texts = named.chain(more);
-    let lines = texts.flat_map(|text| wrap(&text, 0, 2, style.width));
-    lines
+    named
+        .chain(more)
         .map(|text| Line::with_tone(text, Tone::Broken))
         .collect()
 }
@@ -167,13 +184,17 @@ mod tests {
         let shown = end_texts(GuardMode::Soft, me, &snapshot);
         let pid = process.pid;
         let end = past_time(NOW.plus_seconds(600), NOW, &style(None));
+        let [first, second, ..] = shown.as_slice() else {
+            panic!("{shown:?}");
+        };
         assert!(
-            shown.iter().any(
-                |line| line.starts_with(&format!("your job {pid} ends {end} ("))
-                    && line.ends_with(&format!("): gpukillctl guard snooze {pid}"))
-            ),
+            first.starts_with(&format!("your job {pid} ends {end} ("))
+                && first.contains(" of ")
+                && first.ends_with(&format!("): gpukillctl explain {pid}")),
             "{shown:?}"
         );
+        let snooze = format!("  more time: gpukillctl guard snooze {pid}");
+        assert_eq!(*second, snooze, "{shown:?}");
         let mut of_several = annotated(GuardMode::Soft, &snapshot);
         for mark in &mut of_several.guard.marks {
             (mark.is_sole, mark.can_snooze) = (false, false);
@@ -190,13 +211,17 @@ mod tests {
 
     #[test]
     fn warn_only_rule_is_named_with_the_message() {
-        use gpukill_proto::guard::{RuleKind, RuleName, RuleSource};
+        use gpukill_proto::guard::{RuleName, RuleSource};
         let warning = |pid, is_sole, message: Option<&str>| OwnWarning {
             pid,
             rule: RuleName {
                 source: RuleSource::Rule("waste".into()),
                 kind: RuleKind::Waste,
             },
+            measured: (pid == 1).then_some(Measurement {
+                value: 3,
+                limit: 10,
+            }),
             is_sole,
             message: message.map(str::to_owned),
         };
@@ -212,8 +237,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "your job 1 breaks a rule (rule waste: waste), and is not ended for it: gpukillctl \
-                 explain 1",
+                "your job 1 breaks a rule (rule waste: waste, 3 %, under 10 %), and is not ended \
+                 for it: gpukillctl explain 1",
                 "  Ask for less.\\x1b[2J",
                 "your jobs break a rule (rule waste: waste), and none is ended for it: gpukillctl \
                  explain 2",
@@ -245,7 +270,7 @@ mod tests {
                 (mark.run.pid, mark.run.start_ticks) = (nth, 1);
                 mark.run.device = process.device.clone();
                 mark.run.instance = process.instance;
-                (mark.mode, mark.is_sole, mark.can_snooze) = (GuardMode::Soft, true, true);
+                (mark.mode, mark.is_sole, mark.can_snooze) = (GuardMode::Soft, true, false);
                 mark.deadline = Some(NOW.plus_seconds(6_000 - i64::from(nth) * 600));
                 mark.would_have_ended_at = None;
                 (process, mark)

@@ -117,7 +117,8 @@ fn violation_text(
             "{ending} {} if it goes on",
             future_time(deadline, now, style)
         ));
-        parts.extend(snooze_text(open));
+        // A dry run ends no job, so there is nothing to postpone.
+        parts.extend(snooze_text(open).filter(|_| open.mode > GuardMode::DryRun));
     }
     let dot = style.symbols.separator();
     let mut text = format!("{}{dot}{}", open.rule, parts.join(", "));

@@ -142,9 +142,12 @@ fn gpu_hours(ms: u64) -> String {
 /// The time of the first warning, by rule and subject.
 type FirstWarnings<'a> = BTreeMap<(&'a RuleName, &'a ViolationSubject), Timestamp>;
 
-/// One line for each job that would have been ended.
+/// One line for each job that would have been ended, by the first rule that ends it.
 fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputStyle) -> Vec<Line> {
     let mut warned: FirstWarnings<'_> = BTreeMap::new();
+    // A process, and the rule that ended it first: in a replay every rule sees a job as long as
+    // it ran.
+    let mut ended_by: BTreeMap<(u32, u64), &RuleName> = BTreeMap::new();
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
         Column::left("WHO", WhenNarrow::Stays),
@@ -166,6 +169,16 @@ fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputSty
                 warned.remove(&key);
             }
             GuardStep::Ended(victim) => {
+                if victim.leave_to.is_none() {
+                    let processes = victim.runs.iter();
+                    let mut rules = processes.map(|it| {
+                        let process = (it.run.pid, it.run.start_ticks);
+                        *ended_by.entry(process).or_insert(&record.rule)
+                    });
+                    if rules.any(|first| *first != record.rule) {
+                        continue;
+                    }
+                }
                 count += 1;
                 let before = warned.get(&key).copied();
                 let own = milder.get(&victim.job.owner.name).copied();

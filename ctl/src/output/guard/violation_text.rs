@@ -2,6 +2,7 @@
 
 use crate::output::markers::ends_text;
 use crate::output::value::{self, size};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
     EnforcementOutcome, Evidence, EvidenceProcess, GuardMode, GuardRecord, GuardStep, Measurement,
     MilderPolicy, OpenViolation, RuleKind, ViolationSubject, count_jobs,
@@ -10,10 +11,11 @@ use gpukill_proto::model::NetworkRole;
 use gpukill_proto::rogue::Risk;
 use gpukill_proto::text::format_duration_with_seconds;
 use gpukill_proto::units::Bytes;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The name of the violation's subject.
-pub(super) fn subject_name(subject: &ViolationSubject, evidence: &Evidence) -> String {
+pub(in crate::output) fn subject_name(subject: &ViolationSubject, evidence: &Evidence) -> String {
     let first = || evidence.runs.first();
     match subject {
         ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => {
@@ -49,7 +51,13 @@ pub(super) fn names(runs: &[EvidenceProcess], count: u32) -> String {
         return String::new();
     };
     let name = first.name.clone().unwrap_or_else(|| "?".to_owned());
-    match count {
+    // A process on two devices has two runs. Whether those that are not listed are further
+    // processes is not known.
+    let processes: BTreeSet<_> = runs.iter().map(|it| it.run.process()).into_set();
+    let unlisted = usize::try_from(count)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(runs.len());
+    match processes.len().saturating_add(unlisted) {
         0 | 1 => name,
         several => format!("{name}, {} more", several - 1),
     }
@@ -62,35 +70,27 @@ pub(super) fn first_pid(runs: &[EvidenceProcess]) -> String {
 
 /// The measured value and its limit: `61.0 GiB of 40.0 GiB`; for a rule without a number what
 /// is wrong: `crypto miner, critical`.
-pub(super) fn measured_text(kind: RuleKind, evidence: &Evidence) -> String {
-    let Some(Measurement { value, limit }) = evidence.measured else {
+pub(in crate::output) fn measured_text(kind: RuleKind, evidence: &Evidence) -> String {
+    let Some(measured) = evidence.measured else {
         return forbidden_text(kind).to_owned();
     };
-    let text = |number| amount_text(kind, number);
+    if kind != RuleKind::Rogue {
+        return amounts_text(kind, measured);
+    }
+    let risk = amount_text(kind, measured.value);
+    match evidence.threat {
+        Some(threat) => format!("{}, {risk}", threat.label()),
+        None => risk,
+    }
+}
+
+/// A measured value and its limit: `61.0G of 40.0G`
+pub(super) fn amounts_text(kind: RuleKind, measured: Measurement) -> String {
+    let Measurement { value, limit } = measured;
+    let [value, limit] = [value, limit].map(|number| amount_text(kind, number));
     match kind {
-        RuleKind::Waste => format!("{}, under {}", text(value), text(limit)),
-        RuleKind::Rogue => match evidence.threat {
-            Some(threat) => format!("{}, {}", threat.label(), text(value)),
-            None => text(value),
-        },
-        RuleKind::Memory
-        | RuleKind::Utilization
-        | RuleKind::Duration
-        | RuleKind::Processes
-        | RuleKind::TotalMemory
-        | RuleKind::TotalUtilization
-        | RuleKind::TotalProcesses
-        | RuleKind::ProcessMemory
-        | RuleKind::GpuUtilization
-        | RuleKind::ReservedMemory
-        | RuleKind::Gpu
-        | RuleKind::User
-        | RuleKind::Process
-        | RuleKind::Maintenance
-        | RuleKind::Hours
-        | RuleKind::Idle
-        | RuleKind::Runaway
-        | RuleKind::Growth => format!("{} of {}", text(value), text(limit)),
+        RuleKind::Waste => format!("{value}, under {limit}"),
+        _ => format!("{value} of {limit}"),
     }
 }
 
@@ -237,7 +237,7 @@ fn outcome_text(outcome: &EnforcementOutcome) -> String {
 }
 
 /// The event; in a dry run, the event that it simulates.
-pub(super) fn step_text(record: &GuardRecord) -> String {
+pub(in crate::output) fn step_text(record: &GuardRecord) -> String {
     let (warned, ended) = match record.mode {
         GuardMode::Disabled | GuardMode::DryRun => ("would warn", "would end"),
         GuardMode::Soft | GuardMode::Enforce => ("warned", "ends"),
@@ -272,8 +272,35 @@ pub(super) fn step_text(record: &GuardRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_proto::guard::{ProcessContext, RunKey};
+    use gpukill_proto::model::DeviceId;
     use gpukill_proto::rogue::Threat;
     use gpukill_proto::units::Timestamp;
+
+    #[test]
+    fn process_on_two_devices_is_one() {
+        let run = |pid, device: &str| EvidenceProcess {
+            run: RunKey {
+                pid,
+                start_ticks: 7,
+                device: DeviceId(device.into()),
+                instance: None,
+            },
+            gpu_index: 0,
+            owner: None,
+            name: Some("vllm".into()),
+            memory: None,
+            utilization: None,
+            job: None,
+            context: ProcessContext::default(),
+        };
+        let two = [run(1, "a"), run(1, "b")];
+        assert_eq!(names(&two, 2), "vllm");
+        assert_eq!(names(&[run(1, "a"), run(2, "a")], 2), "vllm, 1 more");
+        // One is not listed.
+        assert_eq!(names(&two, 3), "vllm, 1 more");
+        assert_eq!(names(&[], 3), "");
+    }
 
     #[test]
     fn rogue_violation_names_threat_and_risk() {

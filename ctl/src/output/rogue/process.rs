@@ -1,7 +1,9 @@
 //! The rogue watch's view of one process: its score, a line for each indicator, whether rules
-//! may act on it, its exemption, and what could not be examined.
+//! may act on it, its exemption, and what could not be examined; for a process without a verdict
+//! one sentence.
 
 use super::{FAMILIES_LEGEND, no_action_reason};
+use crate::output::explain::ExplainDetail;
 use crate::output::style::OutputStyle;
 use crate::output::value::reading;
 use gpukill_proto::reading::Reading;
@@ -10,6 +12,7 @@ use gpukill_proto::rogue::{Indicator, RogueAssessment, Verdict};
 /// The rows with their labels; only the first of several rows has the label.
 pub(in crate::output) fn rows(
     looked: &Reading<RogueAssessment>,
+    detail: ExplainDetail,
     style: &OutputStyle,
 ) -> Vec<(String, String)> {
     let (known, prefix) = match looked {
@@ -22,6 +25,9 @@ pub(in crate::output) fn rows(
             return vec![("score".to_owned(), why)];
         }
     };
+    if known.verdicts.is_empty() && detail == ExplainDetail::Usual {
+        return vec![("verdict".to_owned(), harmless_text(known).to_owned())];
+    }
     let dot = style.symbols.separator();
     let families = (!known.indicators.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
     let scores: Vec<String> = match known.verdicts.as_slice() {
@@ -50,6 +56,18 @@ pub(in crate::output) fn rows(
         names.map(str::to_owned).zip(lines)
     })
     .collect()
+}
+
+/// The verdict on a process that no verdict accuses.
+fn harmless_text(looked: &RogueAssessment) -> &'static str {
+    match (
+        looked.allowed.is_empty(),
+        looked.missing_evidence.is_empty(),
+    ) {
+        (false, _) => "not suspicious: an admin exempts it",
+        (true, true) => "not suspicious",
+        (true, false) => "not suspicious, as far as it could be examined",
+    }
 }
 
 /// `0.05 no risk · C held long at nothing`

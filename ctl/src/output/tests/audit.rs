@@ -1,11 +1,14 @@
 //! The screens of `audit`.
 
 use super::*;
-use crate::output::actions::ActionEntry;
-use crate::output::fixtures::{actions, id, older_records, summary};
-use crate::output::summary::{SummaryView, lines as summary_lines, weekly};
-use gpukill_proto::audit::{ActionRecord, AuditSummary, UsageTimes};
-use gpukill_proto::json::{ActionDocument, SummaryDocument, WeekDocument, WeeklyDocument};
+use crate::output::audit::actions::ActionEntry;
+use crate::output::audit::history::Coverage;
+use crate::output::audit::summary::{SummaryView, lines as summary_lines, weekly};
+use crate::output::fixtures::{actions, id, older_records, runs, series, summary};
+use gpukill_proto::audit::{ActionRecord, AuditSeries, AuditSummary, Gap, RunRecord, UsageTimes};
+use gpukill_proto::json::{
+    ActionDocument, SeriesDocument, SummaryDocument, WeekDocument, WeeklyDocument,
+};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 
@@ -48,10 +51,83 @@ fn check_width(text: &str, width: usize) {
 }
 
 #[test]
-fn audit_is_newest_first() {
+fn runs_end_with_the_newest_at_every_width() {
+    let gap = Gap {
+        from: NOW.plus_seconds(-40_000),
+        until: NOW.plus_seconds(-39_280),
+    };
+    let coverage = Coverage {
+        gaps: vec![gap],
+        recorded_since: None,
+    };
+    for width in [80, 100, 120, 160] {
+        let style = style(Some(width));
+        let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
+        check_width(&shown, width);
+        check(&format!("audit-runs-{width}.txt"), &shown);
+    }
+    let style = ascii(100);
+    let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
+    assert!(shown.is_ascii(), "{shown}");
+    let nothing = text(&RunRecord::lines(&[], WEEK, &coverage, &style), &style);
+    assert!(nothing.starts_with("no runs | "), "{nothing}");
+    assert!(nothing.contains("Not seen: "), "{nothing}");
+}
+
+#[test]
+fn series_is_a_table_or_a_chart() {
+    use crate::output::audit::series::{csv, lines, plot_lines};
+
+    for (name, is_of_gpus) in [("gpus", true), ("users", false)] {
+        let shown = series(is_of_gpus);
+        for width in [80, 120] {
+            let style = style(Some(width));
+            let table = text(&lines(&shown, DAY, &style), &style);
+            let chart = text(&plot_lines(&shown, DAY, &style), &style);
+            let screen = format!("{table}\n{chart}");
+            check_width(&screen, width);
+            check(&format!("audit-series-{name}-{width}.txt"), &screen);
+        }
+        let style = ascii(80);
+        let chart = text(&plot_lines(&shown, DAY, &style), &style);
+        assert!(chart.is_ascii(), "{chart}");
+        let rows = csv(&SeriesDocument::from(&shown)).expect("plain values");
+        assert_eq!(rows.lines().count(), 1 + 2 * 48);
+    }
+}
+
+/// The buckets of days begin at midnight in UTC, which west of it is the evening before.
+#[test]
+fn day_that_begins_at_another_time_has_it() {
+    use crate::output::audit::series::{lines, plot_lines};
+
+    let style = style(Some(120));
+    for (hour, first, second) in [
+        (0, "2026-11-21  ", "2026-11-22  "),
+        (19, "2026-11-21 19:00  ", "2026-11-22 19:00  "),
+    ] {
+        let midnight = Timestamp(NOW.0 - NOW.0.rem_euclid(86_400_000));
+        let days = AuditSeries {
+            since: midnight.plus_seconds(3_600 * hour),
+            step_ms: 86_400_000,
+            ..series(true)
+        };
+        let table = text(&lines(&days, WEEK, &style), &style);
+        assert!(table.contains(&format!(" {first}GPU 0")), "{table}");
+        assert!(table.contains(&format!(" {second}GPU 0")), "{table}");
+        let chart = text(&plot_lines(&days, WEEK, &style), &style);
+        assert!(chart.contains(first), "{chart}");
+    }
+}
+
+#[test]
+fn samples_are_newest_first() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&AuditRecord::lines(&records(), DAY, &style), &style);
+        let shown = text(
+            &AuditRecord::lines(&records(), DAY, &Coverage::default(), &style),
+            &style,
+        );
         check(&format!("audit-{width}.txt"), &shown);
     }
 }
@@ -60,7 +136,10 @@ fn audit_is_newest_first() {
 fn older_record_shows_the_covered_time() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&AuditRecord::lines(&older_records(), DAY, &style), &style);
+        let shown = text(
+            &AuditRecord::lines(&older_records(), DAY, &Coverage::default(), &style),
+            &style,
+        );
         check_width(&shown, width);
         check(&format!("audit-older-{width}.txt"), &shown);
     }
@@ -133,7 +212,12 @@ fn acted(entries: Vec<ActionRecord>, style: &OutputStyle) -> Vec<Line> {
         let is_there = record.device == Some(id(7));
         ActionEntry::new(record, is_there.then_some(7)).trim_for_table()
     });
-    ActionEntry::lines(&entries.collect::<Vec<_>>(), WEEK, style)
+    ActionEntry::lines(
+        &entries.collect::<Vec<_>>(),
+        WEEK,
+        &Coverage::default(),
+        style,
+    )
 }
 
 #[test]

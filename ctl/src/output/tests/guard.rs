@@ -10,7 +10,7 @@ use crate::output::fixtures::{
     edited, explanations, guard_report, hostile, mistakes, replayed, violations, warnings,
 };
 use crate::output::guard::MilderPolicies;
-use crate::output::rules::{Difference, EditView, guard_summary};
+use crate::output::guard::rules::{Difference, EditView, guard_summary};
 use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{
@@ -131,14 +131,33 @@ fn warned_user_sees_it_below_the_list() {
 #[test]
 fn explain_names_broken_rules_and_limits() {
     let [notebook, _] = explanations();
-    check_all("explain-guard", |style| explain::lines(&notebook, style));
+    check_all("explain-guard", |style| {
+        explain::lines(&notebook, ExplainDetail::Usual, style)
+    });
+    // A dry run ends nothing that a snooze could postpone.
+    let snoozes = |mode| {
+        let mut notebook = notebook.clone();
+        if let Reading::Value(ruled) = &mut notebook.guard {
+            ruled.violations[0].mode = mode;
+        }
+        let style = style(None);
+        let shown = text(
+            &explain::lines(&notebook, ExplainDetail::Usual, &style),
+            &style,
+        );
+        shown.matches("gpukillctl guard snooze 51002").count()
+    };
+    let modes = [GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce];
+    assert_eq!(modes.map(snoozes), [0, 1, 1]);
     let mut gone = notebook.clone();
     let page = violations();
     gone.guard = Reading::Value(ProcessGuardStatus {
         would_have_ended: page.would_have_ended,
         ..ProcessGuardStatus::default()
     });
-    check_all("explain-gone", |style| explain::lines(&gone, style));
+    check_all("explain-gone", |style| {
+        explain::lines(&gone, ExplainDetail::Usual, style)
+    });
     let mut protected = notebook.clone();
     protected.guard = Reading::Value(ProcessGuardStatus {
         mode: GuardMode::Soft,
@@ -162,14 +181,20 @@ fn explain_names_broken_rules_and_limits() {
         ),
     ] {
         protected.uses[0].1.network_role = role;
-        let shown = text(&explain::lines(&protected, &style(None)), &style(None));
+        let shown = text(
+            &explain::lines(&protected, ExplainDetail::Usual, &style(None)),
+            &style(None),
+        );
         assert!(shown.contains(&format!("\n network  {row}")), "{shown}");
         let limits = "\n limits   none: no rule applies, because protect.users names its owner\n";
         assert!(shown.contains(limits), "{shown}");
     }
     let mut hidden = notebook;
     hidden.guard = Reading::Withheld;
-    let shown = text(&explain::lines(&hidden, &style(None)), &style(None));
+    let shown = text(
+        &explain::lines(&hidden, ExplainDetail::Usual, &style(None)),
+        &style(None),
+    );
     assert!(shown.contains("\n rules    hidden\n"), "{shown}");
 }
 
@@ -223,6 +248,16 @@ fn guard_replay_shows_ends_and_gaps() {
     check_all("guard-replay", |style| {
         super::super::guard::replay_lines(&report, "draft.toml", &MilderPolicies::new(), style)
     });
+    // A second rule that would have ended the same job adds no line.
+    let mut by_two_rules = report.clone();
+    let mut again = by_two_rules.records[1].clone();
+    again.rule = by_two_rules.outcomes[0].rule.clone();
+    by_two_rules.records.insert(2, again);
+    let shown = [&report, &by_two_rules].map(|report| {
+        let milder = MilderPolicies::new();
+        super::super::guard::replay_lines(report, "draft.toml", &milder, &style(None))
+    });
+    assert_eq!(shown[0], shown[1]);
     let nothing = ReplayReport {
         outcomes: Vec::new(),
         records: Vec::new(),
@@ -356,7 +391,7 @@ fn guard_texts_cannot_control_the_terminal() {
         super::super::guard::edit_lines(&edit, hostile_view, None, NOW, &style),
         rules::mistake_lines(HOSTILE, &wrong, &style),
         rules::checked_lines(HOSTILE, &guard_summary(&rules), &lints, &style),
-        explain::lines(&notebook, &style),
+        explain::lines(&notebook, ExplainDetail::Usual, &style),
     ];
     for screen in screens {
         assert_steers_nothing(&text(&screen, &style));

@@ -136,7 +136,10 @@ fn explain_states_why_a_process_is_not_running() {
     let row = |state| {
         let [mut notebook, _] = explanations();
         notebook.holds[0].1.state = Reading::Value(state);
-        let lines = text(&explain::lines(&notebook, &style), &style);
+        let lines = text(
+            &explain::lines(&notebook, ExplainDetail::Usual, &style),
+            &style,
+        );
         let row = lines.lines().find(|line| line.starts_with(" state "));
         row.map(str::to_owned)
     };
@@ -172,7 +175,12 @@ fn explain_shows_all_of_a_process() {
         let style = style(Some(width));
         let [notebook, worker] = explanations();
         let shown = [notebook, worker, gone()]
-            .map(|explained| text(&explain::lines(&explained, &style), &style))
+            .map(|explained| {
+                text(
+                    &explain::lines(&explained, ExplainDetail::Usual, &style),
+                    &style,
+                )
+            })
             .join("\n");
         assert!(fits(&shown, width), "{width}");
         check(&format!("explain-{width}.txt"), &shown);
@@ -217,7 +225,10 @@ fn holder_texts_cannot_control_the_terminal() {
         json::pretty(&document).expect("texts"),
     ];
     for explained in [&notebook, &worker] {
-        printed.push(text(&explain::lines(explained, &style), &style));
+        printed.push(text(
+            &explain::lines(explained, ExplainDetail::Usual, &style),
+            &style,
+        ));
         let document = ExplainDocument::from(explained);
         printed.push(json::pretty(&document).expect("texts"));
     }

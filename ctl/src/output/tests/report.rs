@@ -1,7 +1,7 @@
 //! The text of a bug report.
 
 use super::super::fixtures::{NOW, actions, snapshot, status, style};
-use super::super::report::lines;
+use super::super::status::report::lines;
 use super::{check, text};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::json::report::{

@@ -5,9 +5,10 @@ mod scan;
 use super::*;
 use crate::output::fixtures::{explanations, hidden, looked, rogue_report, scan};
 use crate::output::rogue::{document, scan_lines};
-use gpukill_proto::guard::RunKey;
+use gpukill_proto::guard::{GuardMode, RunKey, ViolationMark};
 use gpukill_proto::json::ExplainDocument;
-use gpukill_proto::rogue::{Risk, RogueReport, ScanReport, VerdictSummary};
+use gpukill_proto::model::Vendor;
+use gpukill_proto::rogue::{Risk, RogueAssessment, RogueReport, ScanReport, VerdictSummary};
 
 /// Checks the screen in every style. Commands are not wrapped, so that they can be copied.
 fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
@@ -86,6 +87,55 @@ fn list_marks_rogues_above_low_risk() {
     );
 }
 
+/// GPUs of three vendors, a rogue process, and a job of the reader that ends after midnight.
+#[test]
+fn marks_leave_room_for_the_command() {
+    let mut snapshot = snapshot();
+    for (index, vendor, name) in [
+        (1, Vendor::Amd, "AMD Instinct MI300X"),
+        (4, Vendor::Intel, "Intel Arc B580"),
+    ] {
+        snapshot.devices[index].vendor = vendor;
+        snapshot.devices[index].name = Reading::Value(name.into());
+    }
+    let soft = |mark: ViolationMark| ViolationMark {
+        mode: GuardMode::Soft,
+        deadline: mark.deadline.map(|_| NOW.plus_seconds(43_200)),
+        would_have_ended_at: None,
+        can_snooze: true,
+        ..mark
+    };
+    let annotated = AnnotatedSnapshot {
+        snapshot,
+        guard: GuardSummary {
+            mode: GuardMode::Soft,
+            would_have_ended: 0,
+            marks: brief().marks.into_iter().map(soft).collect(),
+            ..brief()
+        },
+        suspected: suspected(),
+    };
+    for width in [100, 160] {
+        let style = style(Some(width));
+        let mut screens = String::new();
+        for rows in [Rows::Gpus, Rows::Processes] {
+            let own = View {
+                me: 1001,
+                ..view(rows)
+            };
+            screens += &text(&view::lines(&annotated, &own, NOW, &style), &style);
+            screens.push('\n');
+        }
+        assert!(
+            screens.lines().all(|it| text::width(it) <= width),
+            "{screens}"
+        );
+        let titles = screens.lines().find_map(|it| it.find("COMMAND"));
+        assert!(titles.is_some_and(|at| width - at >= 26), "{screens}");
+        check(&format!("mixed-{width}.txt"), &screens);
+    }
+}
+
 #[test]
 fn marked_process_is_never_hidden() {
     let mut annotated = annotated(brief());
@@ -154,9 +204,9 @@ fn explain_shows_verdict_and_missing_evidence() {
     notebook.rogue = Reading::Value(hidden());
     worker.rogue = Reading::Value(looked());
     check_all("explain-rogue", |style| {
-        let mut lines = explain::lines(&notebook, style);
+        let mut lines = explain::lines(&notebook, ExplainDetail::All, style);
         lines.push(Line::default());
-        lines.extend(explain::lines(&worker, style));
+        lines.extend(explain::lines(&worker, ExplainDetail::All, style));
         lines
     });
     let style = style(None);
@@ -166,10 +216,48 @@ fn explain_shows_verdict_and_missing_evidence() {
         (Reading::Unsupported, None),
     ] {
         notebook.rogue = rogue;
-        let shown = text(&explain::lines(&notebook, &style), &style);
+        let shown = text(
+            &explain::lines(&notebook, ExplainDetail::Usual, &style),
+            &style,
+        );
         let score = shown.lines().find(|line| line.starts_with(" score"));
         assert_eq!(score, expected);
     }
+}
+
+#[test]
+fn harmless_process_gets_one_sentence() {
+    let [_, mut worker] = explanations();
+    let mut verdict = |allowed: &[String], missing: &[String]| {
+        worker.rogue = Reading::Value(RogueAssessment {
+            allowed: allowed.to_vec(),
+            missing_evidence: missing.to_vec(),
+            ..looked()
+        });
+        let style = style(None);
+        let shown = text(
+            &explain::lines(&worker, ExplainDetail::Usual, &style),
+            &style,
+        );
+        for expert in [" score", "0.05", " C ", " missing", " allowed"] {
+            assert!(!shown.contains(expert), "{expert}: {shown}");
+        }
+        let line = shown.lines().find(|line| line.starts_with(" verdict"));
+        line.map(str::to_owned)
+    };
+    let (allowed, missing) = (looked().allowed, looked().missing_evidence);
+    assert_eq!(
+        verdict(&[], &[]).as_deref(),
+        Some(" verdict  not suspicious")
+    );
+    assert_eq!(
+        verdict(&[], &missing).as_deref(),
+        Some(" verdict  not suspicious, as far as it could be examined")
+    );
+    assert_eq!(
+        verdict(&allowed, &missing).as_deref(),
+        Some(" verdict  not suspicious: an admin exempts it")
+    );
 }
 
 #[test]
@@ -252,7 +340,7 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
         }
     }
     let [mut notebook, mut worker] = explanations();
-    let hostile_of = |mut looked: gpukill_proto::rogue::RogueAssessment| {
+    let hostile_of = |mut looked: RogueAssessment| {
         looked.missing_evidence = vec![HOSTILE.into()];
         let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.indicators);
         for indicator in verdicts.chain(&mut looked.indicators) {
@@ -279,8 +367,11 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
         }
         let screens = [
             scanned,
-            text(&explain::lines(&notebook, &style), &style),
-            text(&explain::lines(&worker, &style), &style),
+            text(
+                &explain::lines(&notebook, ExplainDetail::All, &style),
+                &style,
+            ),
+            text(&explain::lines(&worker, ExplainDetail::All, &style), &style),
             text(&status::lines(&state, "0.1.0", &style), &style),
         ];
         screens

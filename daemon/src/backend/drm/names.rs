@@ -28,10 +28,15 @@ const AMD_VENDOR: u16 = 0x1002;
 /// Intel's PCI vendor number.
 const INTEL_VENDOR: u16 = 0x8086;
 
-/// The name of a card: its product or chip name; if no list has it, the name of its board (amdgpu)
-/// or from the device tree, of a common product, or of its chip (KFD), else its vendor or driver
-/// with its number or location. `host_root` is where the host's files are visible. Reads files of a megabyte, so call it once. Wakes no card:
-/// none of this accesses the chip.
+/// The name of a card, from the first of these sources that has one:
+///
+/// 1. the lists of product and chip names below `host_root`, where the host's files are visible
+/// 2. the name of its board (amdgpu) or the device tree
+/// 3. a table of common products
+/// 4. the name of its chip (KFD)
+/// 5. its vendor or driver, with its number or location
+///
+/// Reads files of a megabyte, so call it once. Wakes no card: none of this accesses the chip.
 pub(crate) fn card_name(host_root: &Path, card: &DrmCard) -> String {
     let listed = card
         .pci

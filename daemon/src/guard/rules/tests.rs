@@ -3,7 +3,7 @@
 use super::*;
 use crate::rules_file::file::Durability;
 use crate::rules_file::{parse, text_revision};
-use crate::store::Retention;
+use crate::store::{Retention, Store};
 use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_proto::guard::{
     EditReport, Evidence, GuardAction, Person, RuleKind, RuleName, RuleSource, ViolationSubject,

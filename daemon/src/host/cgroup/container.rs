@@ -4,9 +4,15 @@ use super::{CgroupContainer, ContainerManager, is_unit, user_manager};
 use gpukill_proto::model::ContainerId;
 use gpukill_proto::text::sanitize;
 
+/// Whether root alone can create cgroups in a directory; `None` if that is unknown.
+type IsRoots<'a> = &'a dyn Fn(&[&str]) -> Option<bool>;
+
 /// The outermost trusted container of a path, and its position in the path. Root of a container may
 /// create cgroups of any name below it, so a container inside another one is never believed.
-pub(super) fn find_container(parts: &[&str]) -> Option<(usize, CgroupContainer)> {
+pub(super) fn find_container(
+    parts: &[&str],
+    is_roots: IsRoots<'_>,
+) -> Option<(usize, CgroupContainer)> {
     let above = |at| parts.get(..at).unwrap_or_default();
     let mut all = parts.iter().enumerate();
     let (at, part, (runtime, id)) =
@@ -18,14 +24,14 @@ pub(super) fn find_container(parts: &[&str]) -> Option<(usize, CgroupContainer)>
             id: sanitize(id.as_bytes(), 128),
         },
         pod: above(at).iter().rev().find_map(|part| pod_uid(part)),
-        manager: manager(part, above(at))?,
+        manager: manager(part, above(at), is_roots)?,
     };
     Some((at, contained))
 }
 
 /// The manager of a container with this name at this place; `None` where any user might have chosen
 /// the name.
-fn manager(part: &str, above: &[&str]) -> Option<ContainerManager> {
+fn manager(part: &str, above: &[&str], is_roots: IsRoots<'_>) -> Option<ContainerManager> {
     match user_manager(above) {
         Some(uid) if uid != 0 => return Some(ContainerManager::User(uid)),
         Some(_) | None => {}
@@ -34,20 +40,45 @@ fn manager(part: &str, above: &[&str]) -> Option<ContainerManager> {
     let (first, second) = (units.next(), units.next());
     let is_of_host = match first {
         // A group made by `pam_cgfs`, `/user/bob/0`, belongs to that user.
-        None => above.first() != Some(&"user"),
+        None if above.first() == Some(&"user") => false,
+        None => is_roots(above).unwrap_or_else(|| is_known_directory(above)),
         // A unit may have a delegated cgroup that it divides freely. So do root's own systemd, and
-        // podman run by a system service.
+        // podman run by a system service of root.
         Some(unit) => {
             let by_a_service = second.is_none()
                 && above.last() == Some(unit)
                 && unit.ends_with(".service")
                 && !unit.starts_with("user@")
-                && part.starts_with("libpod-payload-");
+                && part.starts_with("libpod-payload-")
+                && is_roots(above) == Some(true);
             let by_root = user_manager(above) == Some(0) && part.starts_with("libpod-");
             by_a_service || by_root
         }
     };
     is_of_host.then_some(ContainerManager::System)
+}
+
+/// Whether only root creates cgroups here by the custom of systemd and the runtimes: below slices,
+/// and below the directories that runtimes make.
+fn is_known_directory(above: &[&str]) -> bool {
+    let is_slice = |part: &&str| part.ends_with(".slice");
+    let is_runtimes = |first: &&str| {
+        matches!(
+            *first,
+            "besteffort"
+                | "buildkit"
+                | "burstable"
+                | "default"
+                | "docker"
+                | "k8s.io"
+                | "kubelet"
+                | "kubepods"
+                | "libpod_parent"
+                | "lxc"
+                | "lxc.payload"
+        ) || pod_uid(first).is_some()
+    };
+    above.iter().all(is_slice) || above.first().is_some_and(is_runtimes)
 }
 
 /// The prefixes of the runtimes' cgroups.

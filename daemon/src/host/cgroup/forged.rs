@@ -1,6 +1,10 @@
 //! Tests that cgroup names which any user may choose are not believed.
 
 use super::tests::{A, CgroupSummary, some, summarize};
+use super::{CgroupLocation, CgroupView};
+use std::fs::{Permissions, create_dir, set_permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
 
 #[test]
 fn untrusted_container_is_none_its_unit_counts() {
@@ -109,4 +113,56 @@ fn user_named_cgroup_is_no_scheduler_job() {
         assert_eq!((divided.container, divided.unit), (None, None), "{path}");
         assert!(divided.job.is_some(), "{path}");
     }
+}
+
+#[test]
+fn container_in_a_users_directory_is_none() {
+    if std::fs::metadata("/usr").unwrap().uid() != 0 {
+        eprintln!("skipped: in this user namespace nothing belongs to root");
+        return;
+    }
+    // Stands for the mounted hierarchies, at the root of all files: `/usr` is root's.
+    let mounts = tempfile::tempdir().unwrap();
+    let name = |part: &str| {
+        let path = mounts.path().join(part);
+        path.strip_prefix("/").unwrap().to_str().unwrap().to_owned()
+    };
+    for directory in ["docker", "alice.service", "alice"] {
+        let path = mounts.path().join(directory);
+        create_dir(&path).unwrap();
+        // Of a user, or writable for one.
+        set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    }
+    for directory in ["root.service", "root"] {
+        symlink("/usr", mounts.path().join(directory)).unwrap();
+    }
+    let is_container = |line: &str, root: Option<&str>| {
+        let location = CgroupLocation::parse(line, CgroupView::Whole, root.map(Path::new));
+        location.container.known().unwrap().is_some()
+    };
+    for (directory, part, expected) in [
+        ("alice.service", "libpod-payload-", false),
+        ("root.service", "libpod-payload-", true),
+        ("gone.service", "libpod-payload-", false),
+        ("alice", "docker-", false),
+        ("root", "docker-", true),
+        ("gone", "docker-", false),
+        ("docker", "", false),
+    ] {
+        let line = format!("0::/{}/{part}{A}", name(directory));
+        assert_eq!(is_container(&line, Some("/")), expected, "{line}");
+        // The owner of the directory is not known.
+        assert!(!is_container(&line, None), "{line}");
+    }
+    // Each hierarchy of version 1 is a directory of its own.
+    let line = format!("4:{}:/root/docker-{A}", name(""));
+    assert!(is_container(&line, Some("/")), "{line}");
+    let line = format!("4:{}:/alice/docker-{A}", name(""));
+    assert!(!is_container(&line, Some("/")), "{line}");
+    // Where the owner is unknown, the places of systemd and the runtimes count.
+    assert!(is_container(&format!("0::/docker/{A}"), None));
+    assert!(!is_container(
+        &format!("0::/mine/a.slice/docker-{A}.scope"),
+        None
+    ));
 }

@@ -44,7 +44,7 @@ fn recorded_cgroups_are_recognized() {
     ];
     for (file, container, pod) in expected {
         let text = std::fs::read_to_string(directory.join(file).with_extension("txt")).unwrap();
-        let group = CgroupLocation::parse(&text, CgroupView::Whole);
+        let group = CgroupLocation::parse(&text, CgroupView::Whole, None);
         let found = group.container.known().unwrap().as_ref().unwrap();
         let short = format!("{} {}", found.id.runtime, &found.id.id[..12]);
         assert_eq!(
@@ -61,5 +61,8 @@ fn recorded_cgroups_are_recognized() {
         scheduler: Reading::Value(None),
         slice: None,
     };
-    assert_eq!(CgroupLocation::parse(&host, CgroupView::Whole), nowhere);
+    assert_eq!(
+        CgroupLocation::parse(&host, CgroupView::Whole, None),
+        nowhere
+    );
 }

@@ -18,15 +18,15 @@ pub(super) struct CgroupSummary {
 }
 
 pub(super) fn summarize(text: &str) -> CgroupSummary {
-    let group = CgroupLocation::parse(text, CgroupView::Whole);
+    let group = CgroupLocation::parse(text, CgroupView::Whole, None);
     let container = group.container.known().unwrap().as_ref().map(|contained| {
-        let teller = match contained.manager {
+        let manager = match contained.manager {
             ContainerManager::System => String::new(),
             ContainerManager::User(uid) => format!(" by {uid}"),
         };
         let pod = contained.pod.as_ref().map(|pod| format!(" in {pod}"));
         let ContainerId { runtime, id } = &contained.id;
-        format!("{runtime} {id}{}{teller}", pod.unwrap_or_default())
+        format!("{runtime} {id}{}{manager}", pod.unwrap_or_default())
     });
     let unit = group
         .unit
@@ -114,12 +114,6 @@ fn container_runtimes_are_recognized() {
             format!("0::/machine.slice/libpod-{A}.scope/container"),
             format!("podman {A}"),
             some(format!("libpod-{A}.scope")),
-        ),
-        // A system service that is a quadlet: root created it.
-        (
-            format!("0::/system.slice/train.service/libpod-payload-{A}"),
-            format!("podman {A}"),
-            some("train.service"),
         ),
         (
             format!("0::/user.slice/user-0.slice/user@0.service/user.slice/libpod-{A}.scope"),
@@ -310,12 +304,17 @@ fn invisible_cgroup_is_unknown_not_none() {
         ("4:memory:/\n0::/", CgroupView::Part),
     ];
     for (text, view) in cases {
-        assert_eq!(CgroupLocation::parse(text, view), out_of_sight, "{text}");
+        assert_eq!(
+            CgroupLocation::parse(text, view, None),
+            out_of_sight,
+            "{text}"
+        );
     }
     // Information in the path counts all the same.
     let location = CgroupLocation::parse(
         &format!("0::/../../system.slice/docker-{A}.scope"),
         CgroupView::Part,
+        None,
     );
     assert_eq!(
         location.container.known().unwrap().as_ref().unwrap().id.id,
@@ -329,14 +328,14 @@ fn invisible_cgroup_is_unknown_not_none() {
         format!("/../../pod{POD}/{A}"),
         format!("/../../../besteffort/pod{POD}/{A}"),
     ] {
-        let location = CgroupLocation::parse(&format!("0::{path}"), CgroupView::Part);
+        let location = CgroupLocation::parse(&format!("0::{path}"), CgroupView::Part, None);
         let contained = location.container.known().unwrap().as_ref().unwrap();
         let ids = (contained.id.id.as_str(), contained.pod.as_deref());
         assert_eq!(ids, (A, Some(POD)), "{path}");
     }
     let unreadable = CgroupLocation::unknown(&Reading::Failed("unreadable cgroup".into()));
     assert_eq!(
-        CgroupLocation::parse("garbage", CgroupView::Whole),
+        CgroupLocation::parse("garbage", CgroupView::Whole, None),
         unreadable
     );
 }
@@ -366,7 +365,7 @@ proptest! {
         whole: bool,
     ) {
         let view = if whole { CgroupView::Whole } else { CgroupView::Part };
-        let group = CgroupLocation::parse(&text, view);
+        let group = CgroupLocation::parse(&text, view, None);
         let mut texts = Vec::new();
         if let Some(Some(found)) = group.container.known() {
             texts.extend([found.id.runtime.clone(), found.id.id.clone()]);

@@ -40,8 +40,8 @@ fn configured_data_root(root: &Path) -> Option<PathBuf> {
         #[serde(rename = "data-root")]
         data_root: PathBuf,
     }
-    // Docker does not start with a malformed file. Where this file cannot be read, the data root is
-    // the default, or there is none.
+    // Docker does not start with a malformed file. Where this file cannot be read, the default is
+    // tried.
     let name = ["daemon.json".to_owned()];
     let text = read_below(&root.join("etc/docker"), &name, TrustedOwner::Any).ok()?;
     let daemon: DockerDaemonConfig = serde_json::from_str(&text).ok()?;
@@ -58,15 +58,12 @@ fn userns_directories(directory: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
     };
-    let names = entries
-        .take(MAX_ENTRIES)
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names
-        .filter(|name| {
-            let users = name.split_once('.');
-            users.is_some_and(|(uid, gid)| is_number(uid) && is_number(gid))
-        })
-        .collect()
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let of_mappings = names.filter(|name| {
+        let users = name.split_once('.');
+        users.is_some_and(|(uid, gid)| is_number(uid) && is_number(gid))
+    });
+    of_mappings.take(MAX_ENTRIES).collect()
 }
 
 #[cfg(test)]

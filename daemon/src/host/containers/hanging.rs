@@ -48,7 +48,7 @@ fn hanging_files_are_a_fault_with_their_owner() {
     for ((of_host, of_users), expected) in cases {
         let containers = hanging(of_host, of_users);
         let of_each = [ContainerManager::System, ContainerManager::User(1000)]
-            .map(|teller| contained("docker", teller));
+            .map(|manager| contained("docker", manager));
         for contained in &of_each {
             containers.get(contained, &users);
         }

@@ -82,14 +82,14 @@ fn us() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-pub(super) fn contained(runtime: &str, teller: ContainerManager) -> CgroupContainer {
+pub(super) fn contained(runtime: &str, manager: ContainerManager) -> CgroupContainer {
     CgroupContainer {
         id: ContainerId {
             runtime: runtime.into(),
             id: ID.into(),
         },
         pod: None,
-        manager: teller,
+        manager,
     }
 }
 

@@ -222,6 +222,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::super::tests::{AliceNameService, FakeProcessTree};
     use super::*;
+    use rustix::fs::{Mode, OFlags};
+    use rustix::io::Errno;
     use std::fs::File;
     use std::io::Write as _;
 
@@ -265,6 +267,12 @@ mod tests {
         Reading::Value("well".into())
     }
 
+    /// Opens a FIFO for writing; `NXIO` where no process has it open for reading.
+    fn open_if_read(fifo: &Path) -> rustix::io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(fifo, flags, Mode::empty()).map(File::from)
+    }
+
     #[test]
     fn slow_process_is_not_waited_for_twice() {
         let (tree, cmdline) = stuck_and_well();
@@ -279,7 +287,16 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(asking.read_table(&tree, &[7, 8], HOUR), not_yet);
         }
-        let reads = File::options().write(true).open(&cmdline).unwrap();
+        // A background thread that did not begin before its reader left reads nothing.
+        let reads = loop {
+            match open_if_read(&cmdline) {
+                Ok(reads) => break reads,
+                Err(Errno::NXIO) => {
+                    assert_eq!(asking.read_table(&tree, &[7, 8], HOUR), not_yet);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
         std::fs::remove_file(&cmdline).unwrap();
         tree.file(7, "cmdline", "late");
         drop(reads);

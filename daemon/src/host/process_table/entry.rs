@@ -82,6 +82,7 @@ impl ProcessEntry {
             uids,
             namespace_owner,
             owner: Reading::Failed(NOT_REQUESTED.into()),
+            person_name: Reading::Failed(NOT_REQUESTED.into()),
             command: Reading::Failed(NOT_REQUESTED.into()),
             container: Reading::Failed(NOT_REQUESTED.into()),
             job: Reading::Failed(NOT_REQUESTED.into()),
@@ -142,6 +143,7 @@ impl ProcessEntry {
         let uid = info.uids.clone().map(|uids| uids.real);
         let user = user_name(uid.clone(), users);
         let maker = info.namespace_owner.clone();
+        let namespace_user = users.name_of_optional(&maker);
         let behind = users.person_behind(&uid, &maker, slice);
         let owner = determine_owner(owner::OwnerFacts {
             uid: &uid,
@@ -149,11 +151,15 @@ impl ProcessEntry {
             person_behind: &behind,
             person_behind_name: &users.name_of_optional(&behind),
             namespace_owner: &maker,
-            namespace_user: &users.name_of_optional(&maker),
+            namespace_user: &namespace_user,
             container: &info.container,
             label: label.as_deref(),
         });
         info.owner = owner.map(|owner| owner.name);
+        info.person_name = match maker.known() {
+            Some(Some(_)) => namespace_user,
+            Some(None) | None => user,
+        };
         if let Some(job) = job {
             info.job = job;
         }

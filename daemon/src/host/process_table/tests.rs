@@ -132,6 +132,7 @@ fn found(pid: u32, name: &str, parent: u32, start: u64) -> ProcessInfo {
         pid_namespace: None,
         is_namespace_init: false,
         owner: Reading::Value("alice".into()),
+        person_name: Reading::Value("alice".into()),
         command: Reading::Value(name.to_owned()),
         container: Reading::Value(None),
         job: Reading::Value(Job::Tree(key(pid, start))),
@@ -167,6 +168,7 @@ fn entry_has_all_known_facts() {
     let unasked = || Reading::Failed("not requested".into());
     let alone = ProcessInfo {
         owner: unasked(),
+        person_name: unasked(),
         command: unasked(),
         job: Reading::Failed("not requested".into()),
         program: Reading::Failed("not requested".into()),

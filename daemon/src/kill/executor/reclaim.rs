@@ -76,7 +76,10 @@ impl Execution<'_> {
         let (state, poll_now) = (&self.environment.state, &*self.environment.poll_now);
         let deadline = Instant::now() + POLL_TIMEOUT;
         let mut poll = NewPoll::after_now(state);
-        while !poll.is_published(state, poll_now) && Instant::now() < deadline {
+        while !poll.is_published(state, poll_now)
+            && Instant::now() < deadline
+            && !self.environment.is_stopping()
+        {
             std::thread::sleep(POLL_CHECK_INTERVAL);
         }
         Arc::clone(&state.borrow().snapshot)

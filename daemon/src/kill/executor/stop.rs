@@ -19,6 +19,13 @@ const MAX_STOP_TIME: Duration = Duration::from_secs(3);
 /// stopped.
 const MAX_STOP_TIME_BEFORE_KILL: Duration = Duration::from_secs(20);
 
+/// The pause between two checks whether stopped processes have come to rest.
+const REST_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How long the executor waits for that before it stops them again, because another process may
+/// have resumed one.
+const MAX_REST_WAIT: Duration = Duration::from_millis(500);
+
 /// The rest of both limits.
 pub(super) struct StopBudget {
     rounds: usize,
@@ -41,8 +48,8 @@ impl Execution<'_> {
     }
 
     /// Stops all processes that are killed in this step, and all processes of a job that forks, so
-    /// that none forks before all have their signal. Returns when a search finds no new process, or
-    /// the budget is used up.
+    /// that none forks before all have their signal. Returns when all are at rest and a search after
+    /// that finds no new process, or the budget is used up.
     pub(super) fn stop_all(&mut self, step: usize, limit: &mut StopBudget) {
         if !self.is_wide() {
             return;
@@ -51,12 +58,34 @@ impl Execution<'_> {
         while let Some(looks) = limit.rounds.checked_sub(1) {
             limit.rounds = looks;
             let is_any = self.stop_each(step, limit.deadline);
-            let is_over = self.environment.is_stopping() || Instant::now() >= limit.deadline;
-            if !is_any || is_over || !self.add_forked() {
+            if !is_any || self.is_over(limit) {
                 break;
+            }
+            // Seen before the search: it finds what they have forked by then.
+            let is_at_rest = self.is_at_rest();
+            if self.add_forked() {
+                continue;
+            }
+            if is_at_rest {
+                break;
+            }
+            let deadline = Instant::now() + MAX_REST_WAIT;
+            while Instant::now() < deadline && !self.is_over(limit) && !self.is_at_rest() {
+                std::thread::sleep(REST_INTERVAL);
             }
         }
         self.stopping_for_step = None;
+    }
+
+    fn is_over(&self, limit: &StopBudget) -> bool {
+        self.environment.is_stopping() || Instant::now() >= limit.deadline
+    }
+
+    /// Whether no stopped target can complete a fork.
+    fn is_at_rest(&self) -> bool {
+        let tables = &self.environment.process_tables;
+        let mut stopped = self.targets.iter().filter(|target| target.is_stopped());
+        stopped.all(|target| target.has_ended() || tables.is_at_rest(target.key().pid))
     }
 
     /// Stops each target right after its recheck: rechecking all of them first would leave the last

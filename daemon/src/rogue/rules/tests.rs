@@ -14,7 +14,7 @@ fn rule_store(directory: &Path, text: Option<&str>) -> RogueRuleStore {
         std::fs::write(&path, text).unwrap();
     }
     let store = Store::start(directory.to_owned(), "boot".into(), Retention::HOUR, None).unwrap();
-    RogueRuleStore::start(path, store)
+    RogueRuleStore::start(path, None, store)
 }
 
 fn apply_edit(

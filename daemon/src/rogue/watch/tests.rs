@@ -74,7 +74,7 @@ impl WatchFixture {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
         let store = Store::start(path.clone(), "boot".into(), Retention::HOUR, None).unwrap();
-        let rules = RogueRuleStore::start(path.join("rogue.toml"), store.clone());
+        let rules = RogueRuleStore::start(path.join("rogue.toml"), None, store.clone());
         let script = Arc::<Mutex<EvidenceScript>>::default();
         let (sender, status) = watch::channel(Arc::default());
         let evidence = Box::new(ScriptedEvidence(Arc::clone(&script)));

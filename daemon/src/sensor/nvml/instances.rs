@@ -58,7 +58,8 @@ pub(super) fn read_divided(nvml: &Nvml, device: &Device<'_>, unified: bool) -> G
         }
     }
     // The list of the whole GPU has the same processes: it replaces the list of an instance that
-    // failed. Only one of the two is read, since a list may need a right that the other does not.
+    // failed. The two are never mixed. It is read only then, because a list may need a right that the
+    // other does not.
     if parts.is_empty() || processes.is_err() {
         processes = match (read_merged(nvml, device), processes) {
             (Ok(of_whole), _) => Ok(of_whole),

@@ -36,7 +36,8 @@ impl From<NvmlError> for ListError {
 /// The room for the first try: enough on a normal host.
 const FIRST_ROOM: u32 = 128;
 
-/// No host has more processes on one GPU; a greater count is capped.
+/// No host has more processes on one GPU. A list that needs more room than this fails as
+/// [`ListError::Growing`].
 const MAX_RECORDS: u32 = 65_536;
 
 /// How many times a list is tried while it grows.
@@ -201,12 +202,12 @@ mod tests {
     #[test]
     fn unknown_record_length_is_refused() {
         assert_eq!(pids(&list_buffer(40, &[(7, 1)])), None);
-        let mut more_than_told = list_buffer(24, &[(7, 1), (8, 1)]);
-        more_than_told.count = 1;
-        assert_eq!(pids(&more_than_told), None);
-        let mut fewer_than_told = list_buffer(24, &[(7, 1)]);
-        fewer_than_told.count = usize::MAX;
-        assert_eq!(pids(&fewer_than_told), None);
+        let mut more_than_counted = list_buffer(24, &[(7, 1), (8, 1)]);
+        more_than_counted.count = 1;
+        assert_eq!(pids(&more_than_counted), None);
+        let mut fewer_than_counted = list_buffer(24, &[(7, 1)]);
+        fewer_than_counted.count = usize::MAX;
+        assert_eq!(pids(&fewer_than_counted), None);
         let nothing_written = ListBuffer {
             bytes: vec![UNTOUCHED; ROOM * 32],
             count: 3,

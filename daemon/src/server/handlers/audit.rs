@@ -1,11 +1,14 @@
 //! The calls that read the store.
 
+use super::super::visibility::Visibility;
 use super::Session;
-use crate::store::{ActionFilter, SelectedDevices};
+use crate::store::{ActionFilter, PastRights, SelectedDevices};
 use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_policy::select::{DeviceName, DeviceSelectorError, names_user, select_devices};
 use gpukill_proto::audit::{
-    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSubject, AuditSummary,
+    ActionPage, ActionQuery, ActionRecord, AuditFilter, AuditPage, AuditQuery, AuditSeries,
+    AuditSubject, AuditSummary, RunEnd, RunPage, RunQuery, RunRecord, SeriesQuery, TimelineEvent,
+    TimelinePage, TimelineQuery,
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
@@ -17,8 +20,12 @@ impl Session {
     /// Returns one page of samples, without the command lines that are hidden from the caller.
     pub(crate) async fn audit_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
         let _permit = self.acquire_query_permit().await;
-        let mut page = self.shared.store.sample_page(query).await?;
         let may_read = self.command_permission();
+        let page = self
+            .shared
+            .store
+            .sample_page(query, self.command_permission());
+        let mut page = page.await?;
         for record in &mut page.records {
             if let AuditSubject::Process {
                 uid,
@@ -32,6 +39,36 @@ impl Session {
             }
         }
         Ok(page)
+    }
+
+    /// Returns one page of runs, with the names of the users who ended them.
+    pub(crate) async fn run_page(&self, query: RunQuery) -> Result<RunPage, Refusal> {
+        let _permit = self.acquire_query_permit().await;
+        let page = self.shared.store.run_page(query, self.command_permission());
+        let mut page = page.await?;
+        let ended_by = |run: &RunRecord| run.end.ended_by().0;
+        let uids: BTreeSet<u32> = page.runs.iter().filter_map(ended_by).into_set();
+        let uids: Vec<u32> = uids.into_iter().collect();
+        self.wait_for_names(&uids).await;
+        for run in &mut page.runs {
+            if let RunEnd::Killed {
+                by: Some(uid),
+                by_name,
+                ..
+            } = &mut run.end
+            {
+                let name = self.shared.authority.users.name(*uid);
+                *by_name = name.last_known().cloned();
+            }
+        }
+        Ok(page)
+    }
+
+    /// Returns usage over time.
+    pub(crate) async fn series(&self, query: SeriesQuery) -> Result<AuditSeries, Refusal> {
+        let _permit = self.acquire_query_permit().await;
+        let may_read = self.command_permission();
+        self.shared.store.series(query, may_read).await
     }
 
     /// Summarises a period of the past.
@@ -53,27 +90,75 @@ impl Session {
             Some(typed) => Some(self.resolve_devices(typed)?),
             None => None,
         };
-        let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
-        let may_read = move |by| {
-            check(&caller, Operation::ReadAction { requester: by }, &roles) == Ruling::Allow
-        };
+        let may_read = self.action_permission();
         let filter = ActionFilter { uids, devices };
         let mut page = self
             .shared
             .store
             .action_page(query, filter, may_read)
             .await?;
-        let uids: BTreeSet<u32> = page.records.iter().filter_map(|it| it.uid).into_set();
-        let uids: Vec<u32> = uids.into_iter().collect();
-        self.wait_for_names(&uids).await;
-        for record in &mut page.records {
-            let name = record.uid.map(|uid| self.shared.authority.users.name(uid));
-            record.user = name.and_then(|name| name.last_known().cloned());
-        }
+        self.name_requesters(page.records.iter_mut().collect())
+            .await;
         Ok(page)
     }
 
-    /// The users in the record that a name or a number selects.
+    /// Returns one page of a timeline. Command lines, and the requests, plans and outcomes of other
+    /// users, may be hidden from the caller.
+    pub(crate) async fn timeline_page(
+        &self,
+        query: TimelineQuery,
+    ) -> Result<TimelinePage, Refusal> {
+        let _permit = self.acquire_query_permit().await;
+        let uids = match query.user.as_deref() {
+            Some(typed) => self.resolve_uids(typed).await?,
+            None => BTreeSet::new(),
+        };
+        let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
+        let rights = PastRights {
+            may_read_command: Box::new(self.command_permission()),
+            may_read_action: Box::new(self.action_permission()),
+            redact_decision: Box::new(move |record| {
+                let (caller, roles) = (&*caller, &roles);
+                Visibility { caller, roles }.redact_record(record)
+            }),
+        };
+        let mut page = self.shared.store.timeline(query, uids, rights).await?;
+        let actions = page.entries.iter_mut();
+        let actions = actions.filter_map(|entry| match &mut entry.event {
+            TimelineEvent::Action(record) => Some(record),
+            TimelineEvent::Started(_)
+            | TimelineEvent::Ended(..)
+            | TimelineEvent::Stretch { .. }
+            | TimelineEvent::Guard(_)
+            | TimelineEvent::Finding(_)
+            | TimelineEvent::Gap(_) => None,
+        });
+        self.name_requesters(actions.collect()).await;
+        Ok(page)
+    }
+
+    /// Adds the names of the users who requested these actions.
+    async fn name_requesters(&self, records: Vec<&mut ActionRecord>) {
+        let uids: BTreeSet<u32> = records.iter().filter_map(|it| it.uid).into_set();
+        let uids: Vec<u32> = uids.into_iter().collect();
+        self.wait_for_names(&uids).await;
+        for record in records {
+            let name = record.uid.map(|uid| self.shared.authority.users.name(uid));
+            record.user = name.and_then(|name| name.last_known().cloned());
+        }
+    }
+
+    /// Returns a function that tells whether the caller may see the request, plan and outcome of
+    /// an action of this user.
+    fn action_permission(&self) -> impl Fn(Option<u32>) -> bool + Send + Sync + 'static {
+        let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
+        move |requester| {
+            check(&caller, Operation::ReadAction { requester }, &roles) == Ruling::Allow
+        }
+    }
+
+    /// The users in the record that a name or a number selects. A name that no user has now selects
+    /// the users who had it, unless their numbers have other names now.
     async fn resolve_uids(&self, typed: &str) -> Result<BTreeSet<u32>, Refusal> {
         let number = typed
             .parse()
@@ -92,10 +177,18 @@ impl Session {
                 users.name(*uid).last_known().map(String::as_str),
             )
         };
-        let found: BTreeSet<u32> = uids.iter().copied().filter(by_name).into_set();
+        let mut found: BTreeSet<u32> = uids.iter().copied().filter(by_name).into_set();
         if found.is_empty() && uids.iter().any(|uid| users.is_name_pending(*uid)) {
             let why = "the name service does not answer: use the number of the user";
             return Err(Refusal::Unavailable(why.into()));
+        }
+        if found.is_empty() {
+            let has_no_name = |uid: &u32| matches!(users.name(*uid), Reading::Unsupported);
+            // Without the samples no former name is known.
+            let former = self.shared.store.former_uids(typed.to_owned()).await;
+            let mut former = former.unwrap_or_default();
+            former.retain(|uid| uids.contains(uid) && has_no_name(uid));
+            found.extend(former);
         }
         Ok(found)
     }
@@ -135,7 +228,9 @@ impl Session {
 
     /// Returns a function that tells whether the caller may see the command line of a process of
     /// this user, in a user namespace of this user.
-    fn command_permission(&self) -> impl Fn(Option<u32>, Option<u32>) -> bool + Send + 'static {
+    fn command_permission(
+        &self,
+    ) -> impl Fn(Option<u32>, Option<u32>) -> bool + Send + Sync + 'static {
         let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
         move |owner, namespace_owner| {
             let read = Operation::ReadCommand {

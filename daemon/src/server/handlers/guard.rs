@@ -1,22 +1,18 @@
-//! The calls about the guard: its decisions, its rules, and replays of rules.
+//! The calls about the guard: its decisions, and replays of rules.
 
 use super::Session;
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
-use crate::store::{Action, ActionKind, RuleSetKind};
+use crate::store::RuleSetKind;
 use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_policy::guard::enforcement::order::SnoozeRequest;
 use gpukill_policy::select::names_user;
-use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardStep, GuardSummary, MAX_SNOOZED_RULES, OpenViolation, Person,
-    ReplayReport, ReplayRequest, RuleSetSource, RulesRevision, RulesText, SnoozedRule,
-    ViolationPage, ViolationQuery, ViolationSubject,
+    GuardMode, GuardStep, GuardSummary, MAX_SNOOZED_RULES, OpenViolation, Person, ReplayReport,
+    ReplayRequest, RuleSetSource, SnoozedRule, ViolationPage, ViolationQuery, ViolationSubject,
 };
 use gpukill_proto::model::{Job, Snapshot};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::{MAX_PART_BYTES, MAX_RULES_BYTES};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// At most this many open violations are reported at once.
 const MAX_OPEN_VIOLATIONS: usize = 1_000;
@@ -24,46 +20,6 @@ const MAX_OPEN_VIOLATIONS: usize = 1_000;
 /// A replay that ends at most this many seconds ago counts as one up to now: samples are ten
 /// seconds long.
 const NOW_TOLERANCE_SECONDS: i64 = 60;
-
-/// The rules that a client offers on this connection. They are dropped with it.
-#[derive(Clone, Default)]
-pub(crate) struct OfferedRules(Arc<Mutex<Option<Vec<u8>>>>);
-
-impl OfferedRules {
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        // Nothing panics while it holds this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Appends a part; a part at offset 0 starts again.
-    pub(crate) fn append(&self, offset: u64, part: &[u8]) -> Result<(), Refusal> {
-        let mut taken = self.lock();
-        let taken = taken.get_or_insert_default();
-        if offset == 0 {
-            taken.clear();
-        }
-        let invalid = |what: String| Err(Refusal::Invalid(what));
-        if offset != taken.len() as u64 {
-            return invalid(format!(
-                "a part at offset {offset} does not follow the {} bytes received",
-                taken.len()
-            ));
-        }
-        if part.len() > MAX_PART_BYTES || taken.len() + part.len() > MAX_RULES_BYTES {
-            return invalid(format!("rules may have at most {MAX_RULES_BYTES} bytes"));
-        }
-        taken.extend_from_slice(part);
-        Ok(())
-    }
-
-    /// The offered rules as text.
-    pub(super) fn text(&self) -> Result<String, Refusal> {
-        let taken = self.lock().clone();
-        let taken = taken.ok_or_else(|| Refusal::Invalid("no rules were offered".into()))?;
-        String::from_utf8(taken)
-            .map_err(|_| Refusal::Invalid("the rules are not valid UTF-8".into()))
-    }
-}
 
 impl Session {
     /// Postpones the end of the job of this process.
@@ -189,43 +145,9 @@ impl Session {
             .guard_summary(&in_force.rules.compiled, &status, snapshot)
     }
 
-    /// Returns a part of the rules: as written for callers who may edit them, as in force for all
-    /// others.
-    pub(crate) async fn rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
-        self.may_read_rules()?;
-        let guard = self.shared.guard.clone();
-        // The file of the rules may contain something that is not rules.
-        if self.may_edit_rules().is_err() {
-            return Ok(guard.text_in_force(offset));
-        }
-        let text = tokio::task::spawn_blocking(move || guard.text(offset)).await;
-        text.map_err(|_| Refusal::Internal)?
-    }
-
-    /// Changes the rules, or only reports what that would change.
-    pub(crate) async fn change_rules(
-        &self,
-        edit: Option<GuardEdit>,
-        expected: Option<RulesRevision>,
-        is_dry_run: bool,
-    ) -> Result<EditReport, Refusal> {
-        self.may_edit_rules().inspect_err(|refusal| {
-            self.record_refused_edit(RuleSetKind::Guard, edit.as_ref(), refusal);
-        })?;
-        let edit = match edit {
-            Some(edit) => edit,
-            None => GuardEdit::Replace(self.offered_rules.text()?),
-        };
-        let (guard, uid) = (self.shared.guard.clone(), self.caller.uid);
-        let edited = tokio::task::spawn_blocking(move || {
-            guard.edit(uid, &edit, expected.as_ref(), is_dry_run)
-        });
-        edited.await.map_err(|_| Refusal::Internal)?
-    }
-
     /// Reports what rules would have done.
     pub(crate) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
-        self.may_read_rules()?;
+        self.may_read_rules(RuleSetKind::Guard)?;
         let text = match request.rules {
             RuleSetSource::InForce => self.shared.guard.in_force().text.to_string(),
             RuleSetSource::Offered => self.offered_rules.text()?,
@@ -251,50 +173,6 @@ impl Session {
             }
         })
         .await
-    }
-
-    /// Records that the caller may not make this edit; `None` is a replacement of all rules.
-    pub(super) fn record_refused_edit<E: fmt::Display>(
-        &self,
-        of: RuleSetKind,
-        edit: Option<&E>,
-        refusal: &Refusal,
-    ) {
-        let edit = edit.map_or_else(|| "replace all".to_owned(), E::to_string);
-        let action = Action {
-            kind: ActionKind::EditRules,
-            uid: self.caller.uid,
-            request: format!("{}{edit}", of.record_prefix()),
-            plan: "{}".into(),
-        };
-        let by = self.caller.limit_group;
-        self.shared
-            .store
-            .record_refusal(action, by, refusal.to_string());
-    }
-
-    pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {
-        let admins = self.shared.authority.admin_group_name();
-        self.require_right(Operation::EditRules, "change the guard's rules", &admins)
-    }
-
-    fn may_read_rules(&self) -> Result<(), Refusal> {
-        self.check_rules_access("read the guard's rules: hide_other_users is set")
-    }
-
-    /// Rules name people: if other users are hidden, so are the rules.
-    pub(super) fn check_rules_access(&self, asked: &str) -> Result<(), Refusal> {
-        let by_nobody = Operation::ReadAction { requester: None };
-        match check(&self.caller, by_nobody, &self.shared.roles()) {
-            Ruling::Allow => Ok(()),
-            Ruling::Deny(_) => Err(Refusal::Denied {
-                asked: asked.to_owned(),
-                ask: format!(
-                    "someone in group {}",
-                    self.shared.authority.operator_group_name()
-                ),
-            }),
-        }
     }
 }
 

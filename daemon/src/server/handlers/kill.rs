@@ -3,15 +3,11 @@
 use super::super::kill_pages::{plan_page, report_page};
 use super::Session;
 use gpukill_proto::kill::{
-    KillPlan, KillPlanPage, KillReport, KillReportPage, KillRequest, KillSignal, MAX_PIDS,
-    MAX_SIGNAL_TIMEOUT_MS, OperationId, PlanId,
+    KillPlan, KillPlanPage, KillReport, KillReportPage, KillRequest, OperationId, PlanId,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::MAX_WAIT;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The maximum length of a condition, in bytes.
-const MAX_CONDITION_BYTES: usize = 1_024;
 
 /// The plan and the report that a connection may read more pages of.
 #[derive(Clone, Default)]
@@ -26,7 +22,8 @@ type PendingPages<T> = Arc<Mutex<Option<T>>>;
 impl Session {
     /// Makes a plan, and returns its first page.
     pub(crate) async fn kill_plan(&self, request: KillRequest) -> Result<KillPlanPage, Refusal> {
-        let request = validate(request)?;
+        // Before the scan that a plan needs.
+        request.validate().map_err(Refusal::Invalid)?;
         let (id, plan) = self.shared.enforcer.plan(&self.caller, request).await?;
         let page = plan_page(id, &plan, 0, &self.caller, &self.shared.roles());
         // A plan without an id can only be read on this connection.
@@ -95,126 +92,4 @@ impl Session {
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Only values are stored under it, so that nothing panics.
     of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Checks the limits that any client respects; whether the targets are valid is decided in
-/// `policy`.
-fn validate(request: KillRequest) -> Result<KillRequest, Refusal> {
-    let selector = &request.selector;
-    if selector.pids.len() > MAX_PIDS {
-        let pids = selector.pids.len();
-        return Err(Refusal::Invalid(format!(
-            "{pids} pids exceed the maximum of {MAX_PIDS}"
-        )));
-    }
-    let texts = [
-        ("--filter", &selector.filter),
-        ("--command", &selector.command),
-        ("--gpu", &selector.gpu),
-        ("--user", &selector.user),
-        ("--container", &selector.container),
-        ("--image", &selector.image),
-        ("--job", &selector.job),
-    ];
-    for (option, text) in texts {
-        if text
-            .as_ref()
-            .is_some_and(|text| text.len() > MAX_CONDITION_BYTES)
-        {
-            return Err(Refusal::Invalid(format!(
-                "{option}: it is longer than {MAX_CONDITION_BYTES} bytes"
-            )));
-        }
-    }
-    let timeout_ms = request.signal_timeout_ms;
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
-        let max_secs = MAX_SIGNAL_TIMEOUT_MS / 1_000;
-        return Err(Refusal::Invalid(format!(
-            "{timeout_ms} ms: the signal timeout must be 1 ms to {max_secs} s"
-        )));
-    }
-    if request.signal == Some(KillSignal::Kill) && !request.force {
-        return Err(Refusal::Invalid("SIGKILL requires --force".to_owned()));
-    }
-    Ok(request)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use gpukill_proto::kill::KillSelector;
-
-    fn request() -> KillRequest {
-        KillRequest {
-            selector: KillSelector {
-                pids: vec![7],
-                ..KillSelector::default()
-            },
-            signal_timeout_ms: 5_000,
-            ..KillRequest::default()
-        }
-    }
-
-    fn invalid(why: &str) -> Result<KillRequest, Refusal> {
-        Err(Refusal::Invalid(why.to_owned()))
-    }
-
-    #[test]
-    fn request_within_limits_is_unchanged() {
-        let forced = KillRequest {
-            signal: Some(KillSignal::Kill),
-            force: true,
-            ..request()
-        };
-        let patient = |patience_ms| KillRequest {
-            signal_timeout_ms: patience_ms,
-            ..request()
-        };
-        for fine in [
-            request(),
-            forced,
-            patient(1),
-            patient(MAX_SIGNAL_TIMEOUT_MS),
-        ] {
-            assert_eq!(validate(fine.clone()), Ok(fine));
-        }
-    }
-
-    #[test]
-    fn request_beyond_limits_names_the_limit() {
-        let selecting = |selector| KillRequest {
-            selector,
-            ..request()
-        };
-        let patient = |patience_ms| KillRequest {
-            signal_timeout_ms: patience_ms,
-            ..request()
-        };
-        let pids = (1..=1_025).collect();
-        let many = selecting(KillSelector {
-            pids,
-            ..KillSelector::default()
-        });
-        assert_eq!(
-            validate(many),
-            invalid("1025 pids exceed the maximum of 1024")
-        );
-        let image = Some("x".repeat(1_025));
-        let long = selecting(KillSelector {
-            image,
-            ..KillSelector::default()
-        });
-        let why = "--image: it is longer than 1024 bytes";
-        assert_eq!(validate(long), invalid(why));
-        let why = "0 ms: the signal timeout must be 1 ms to 600 s";
-        assert_eq!(validate(patient(0)), invalid(why));
-        let why = "600001 ms: the signal timeout must be 1 ms to 600 s";
-        assert_eq!(validate(patient(600_001)), invalid(why));
-        let kill = KillRequest {
-            signal: Some(KillSignal::Kill),
-            ..request()
-        };
-        let why = "SIGKILL requires --force";
-        assert_eq!(validate(kill), invalid(why));
-    }
 }

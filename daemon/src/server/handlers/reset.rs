@@ -1,13 +1,10 @@
 //! The calls that reset devices: plan, execute, follow.
 
 use super::Session;
-use gpukill_proto::kill::{MAX_SIGNAL_TIMEOUT_MS, OperationId, PlanId};
+use gpukill_proto::kill::{OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::MAX_WAIT;
-
-/// The maximum length of a selector, in bytes.
-const MAX_SELECTOR_BYTES: usize = 1_024;
 
 impl Session {
     /// Makes a plan.
@@ -15,7 +12,7 @@ impl Session {
         &self,
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
-        let request = validate(request)?;
+        request.validate().map_err(Refusal::Invalid)?;
         self.shared.resetter.plan(&self.caller, request).await
     }
 
@@ -38,23 +35,4 @@ impl Session {
         }
         Ok(report.borrow().as_ref().clone())
     }
-}
-
-/// Checks the limits that any client respects.
-fn validate(request: ResetRequest) -> Result<ResetRequest, Refusal> {
-    if request
-        .gpu
-        .as_ref()
-        .is_some_and(|text| text.len() > MAX_SELECTOR_BYTES)
-    {
-        let what = format!("--gpu: it is longer than {MAX_SELECTOR_BYTES} bytes");
-        return Err(Refusal::Invalid(what));
-    }
-    let timeout_ms = request.signal_timeout_ms;
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
-        let max_secs = MAX_SIGNAL_TIMEOUT_MS / 1_000;
-        let what = format!("{timeout_ms} ms: the signal timeout must be 1 ms to {max_secs} s");
-        return Err(Refusal::Invalid(what));
-    }
-    Ok(request)
 }

@@ -5,14 +5,12 @@ use super::Session;
 use crate::rogue::scan::scan;
 use crate::rules_file::RulesMistake;
 use crate::store::RuleSetKind;
-use gpukill_policy::access::Operation;
 use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::model::{GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::{
-    RogueAssessment, RogueEdit, RogueFinding, RogueReport, ScanReport, VerdictSummary,
+    RogueAssessment, RogueFinding, RogueReport, ScanReport, VerdictSummary,
 };
 use gpukill_proto::service::{MAX_SCAN_HOURS, MAX_VERDICTS};
 use std::collections::BTreeMap;
@@ -102,7 +100,7 @@ impl Session {
             .into_iter()
             .map(|(_, it)| it)
             .collect();
-        let may_edit = self.may_edit_rogue().is_ok();
+        let may_edit = self.may_edit_rules(RuleSetKind::Rogues).is_ok();
         let mistakes = in_force.mistakes.iter().map(|wrong| match may_edit {
             true => wrong.to_string(),
             false => RulesMistake::position(wrong),
@@ -117,45 +115,6 @@ impl Session {
             findings: count(visible.len()),
             worst: visible.iter().map(|it| it.risk).max(),
         }
-    }
-
-    /// Returns a part of the rules: as written for callers who may edit them, as in force for all
-    /// others.
-    pub(crate) async fn rogue_rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
-        self.check_rules_access("read the rogue rules: hide_other_users is set")?;
-        let rules = Arc::clone(&self.shared.rogue.store);
-        // The file of the rules may contain something that is not rules.
-        if self.may_edit_rogue().is_err() {
-            return Ok(rules.text_in_force(offset));
-        }
-        let text = tokio::task::spawn_blocking(move || rules.text(offset)).await;
-        text.map_err(|_| Refusal::Internal)?
-    }
-
-    /// Changes the rules, or only reports what that would change.
-    pub(crate) async fn change_rogue_rules(
-        &self,
-        edit: Option<RogueEdit>,
-        expected: Option<RulesRevision>,
-        is_dry_run: bool,
-    ) -> Result<EditReport, Refusal> {
-        self.may_edit_rogue().inspect_err(|refusal| {
-            self.record_refused_edit(RuleSetKind::Rogues, edit.as_ref(), refusal);
-        })?;
-        let edit = match edit {
-            Some(edit) => edit,
-            None => RogueEdit::Replace(self.offered_rules.text()?),
-        };
-        let (rules, uid) = (Arc::clone(&self.shared.rogue.store), self.caller.uid);
-        let edited = tokio::task::spawn_blocking(move || {
-            rules.edit(uid, &edit, expected.as_ref(), is_dry_run)
-        });
-        edited.await.map_err(|_| Refusal::Internal)?
-    }
-
-    fn may_edit_rogue(&self) -> Result<(), Refusal> {
-        let admins = self.shared.authority.admin_group_name();
-        self.require_right(Operation::EditRules, "change the rogue rules", &admins)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::rules_file::RulesMistake;
+use crate::store::RuleSetKind;
 use gpukill_policy::access::rights;
 use gpukill_policy::alert::alert_values;
 use gpukill_proto::PROTOCOL_VERSION;
@@ -44,7 +45,7 @@ impl Session {
         let mut report = guard.report();
         let today = visibility.today_counts(status.counts.done());
         let simulated = visibility.today_counts(status.counts.simulated());
-        if self.may_edit_rules().is_err() {
+        if self.may_edit_rules(RuleSetKind::Guard).is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(RulesMistake::position).collect();
         }

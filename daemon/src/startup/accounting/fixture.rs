@@ -162,7 +162,7 @@ impl AccountingFixture {
             .unwrap()
             .0,
             rogue: Rogue::start(
-                RogueRuleStore::start(root("rogue.toml"), store.clone()),
+                RogueRuleStore::start(root("rogue.toml"), None, store.clone()),
                 Box::new(NoEvidence),
                 store.clone(),
                 "boot".into(),

@@ -40,6 +40,15 @@ fn endings(connection: &Connection) -> Vec<(Option<String>, Option<i64>)> {
     rows.unwrap().map(Result::unwrap).collect()
 }
 
+/// When each run ended, and when it was last observed.
+fn ends(connection: &Connection) -> Vec<(Option<i64>, i64)> {
+    let mut select = connection
+        .prepare("SELECT ended_at, last_at FROM run ORDER BY id")
+        .unwrap();
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
 fn was(ending: &str) -> (Option<String>, Option<i64>) {
     (Some(ending.into()), None)
 }
@@ -76,6 +85,21 @@ fn departure_before_the_outcome_is_marked() {
     // Neither a process with a reused pid nor a process of another boot.
     let expected = [killed(), killed(), was("ended"), was("ended")];
     assert_eq!(endings(&connection), expected);
+}
+
+#[test]
+fn run_ends_after_its_kill() {
+    let (_directory, mut connection) = file();
+    let mut all = KilledRuns::default();
+    let kill = 2 * EARLIER_KILL_MS;
+    all.add(42, Timestamp(kill), &[KEY], Instant::now());
+    // The last poll before the kill still had it.
+    depart(&connection, 1, "ended", kill - 1_500);
+    // The clock was set forward in between.
+    depart(&connection, 2, "ended", 1_000);
+    all.mark_runs(&mut connection, "boot").unwrap();
+    let found = ends(&connection);
+    assert_eq!(found[..2], [(Some(kill), 0), (Some(1_000), 0)]);
 }
 
 #[test]

@@ -3,13 +3,12 @@
 use super::super::ActionKind;
 use super::super::event_row::EVENT_KINDS;
 use super::super::sql_values::saturating_i64;
-use super::{Deadline, QueryError, run_query};
+use super::{Deadline, QueryError, page_room, run_query};
 use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::settings::value::choice_error;
-use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Row, Rows, params};
 use serde_json::json;
@@ -17,9 +16,6 @@ use std::collections::BTreeSet;
 
 #[cfg(test)]
 mod tests;
-
-/// The most entries of one page.
-const MAX_RECORDS: u32 = 1_000;
 
 /// The most encoded bytes of one page. A single entry may be larger, with a plan and an outcome of
 /// 256 KiB each: it is a page of its own, an eighth of a frame.
@@ -91,12 +87,27 @@ pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u
     })
 }
 
+/// The users that had this name, and no other one, whenever they used a device, up to a limit: the
+/// record has no names.
+///
+/// # Errors
+/// When the store fails, or the query takes too long.
+pub(in super::super) fn former_uids(
+    connection: &mut Connection,
+    name: &str,
+) -> Result<Vec<u32>, Refusal> {
+    run_query(connection, |connection, _| {
+        let select = "SELECT DISTINCT uid FROM process WHERE user = ?1 AND uid IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM process AS other
+                            WHERE other.uid = process.uid AND other.user <> ?1) LIMIT ?2";
+        let mut statement = connection.prepare_cached(select)?;
+        let rows = statement.query_map(params![name, MAX_USERS], |row| row.get(0))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    })
+}
+
 fn validate(query: &ActionQuery) -> Result<(), QueryError> {
     let invalid = |what: String| Err(QueryError::Refused(Refusal::Invalid(what)));
-    if query.limit == 0 {
-        // An empty page could not say where the next one starts.
-        return invalid("the limit must be greater than 0".into());
-    }
     let known = || {
         ActionKind::ALL
             .map(ActionKind::name)
@@ -134,6 +145,16 @@ fn check_device_known(connection: &Connection, filter: &ActionFilter) -> Result<
 }
 
 // Ids of events are even, ids of actions odd: both tables count from one.
+
+/// The entry id of the action in this row.
+pub(super) const fn action_entry_id(row: i64) -> u64 {
+    row.saturating_mul(2).saturating_add(1).cast_unsigned()
+}
+
+/// The row of the action with this entry id.
+pub(super) const fn row_of_action(id: u64) -> i64 {
+    (id / 2).cast_signed()
+}
 
 const SELECT_EVENTS: &str =
     "SELECT id * 2 AS id, at, kind, detail, uid, device, number, times, content
@@ -199,10 +220,10 @@ fn read_page(
         next: None,
         to_entry: &of_act,
     };
-    let mut page = ActionPageBuilder {
+    let mut room = page_room(query.limit, MAX_PAGE_BYTES)?;
+    let mut page = ActionPage {
         records: Vec::new(),
-        bytes: 0,
-        limit: query.limit.min(MAX_RECORDS) as usize,
+        next: None,
     };
     loop {
         deadline.check()?;
@@ -211,16 +232,13 @@ fn read_page(
             (event, act) if event > act => events.take(),
             (_, _) => acts.take(),
         };
-        if newest.is_some_and(|record| !page.push(record)) {
-            let next = page.records.last().map(entry_position);
-            let records = page.records;
-            return Ok(ActionPage { records, next });
+        if newest.as_ref().is_some_and(|record| !room.take(record)) {
+            page.next = page.records.last().map(entry_position);
+            break;
         }
+        page.records.extend(newest);
     }
-    Ok(ActionPage {
-        records: page.records,
-        next: None,
-    })
+    Ok(page)
 }
 
 fn entry_position(record: &ActionRecord) -> ActionCursor {
@@ -257,27 +275,10 @@ impl EntrySource<'_> {
     }
 }
 
-/// A page, and how much more it may hold.
-struct ActionPageBuilder {
-    records: Vec<ActionRecord>,
-    bytes: u64,
-    limit: usize,
-}
-
-impl ActionPageBuilder {
-    /// Adds an entry; returns false when the page was already full.
-    fn push(&mut self, record: ActionRecord) -> bool {
-        self.bytes += encoded_size(&record).unwrap_or(MAX_PAGE_BYTES);
-        let is_full = self.records.len() >= self.limit || self.bytes > MAX_PAGE_BYTES;
-        if is_full && !self.records.is_empty() {
-            return false;
-        }
-        self.records.push(record);
-        true
-    }
-}
-
-fn event_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<ActionRecord> {
+pub(super) fn event_entry(
+    row: &Row<'_>,
+    may_read: MayReadAction<'_>,
+) -> rusqlite::Result<ActionRecord> {
     let kind: String = row.get("kind")?;
     let what: Option<String> = row.get("detail")?;
     let until: Option<i64> = row.get("number")?;
@@ -308,7 +309,10 @@ fn event_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<A
     })
 }
 
-fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<ActionRecord> {
+pub(super) fn action_entry(
+    row: &Row<'_>,
+    may_read: MayReadAction<'_>,
+) -> rusqlite::Result<ActionRecord> {
     let uid: Option<u32> = row.get("uid")?;
     let finished_at: Option<i64> = row.get("finished_at")?;
     let record = ActionRecord {

@@ -1,17 +1,24 @@
 //! Selects the devices and runs of a query.
 
-mod named_runs;
+mod selected_runs;
 
-pub(super) use named_runs::for_each_named_run;
+pub(super) use selected_runs::{
+    for_each_run_in, for_each_selected_run, process_condition, shorter_index,
+};
 
 use super::super::sql_values::owner_kind;
 use super::QueryError;
 use gpukill_policy::select::{DeviceName, compile_pattern, names_user, select_devices};
-use gpukill_proto::audit::AuditFilter;
+use gpukill_policy::usage::Gauge;
+use gpukill_policy::usage::job_runs::ProcessEnding;
+use gpukill_policy::usage::label::{label, truncate_label};
+use gpukill_proto::audit::{AuditFilter, UsageTotals};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::Owner;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::text::NO_PROCESS;
+use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,18 +30,42 @@ pub(super) struct QueryScope<'a> {
     /// Whether the query selects processes, so that whole devices are not part of the answer.
     pub(super) selects_processes: bool,
     pub(super) filter: &'a AuditFilter,
-    /// Whether the query's pattern matches a name.
-    is_named: Option<NameMatcher>,
+    /// Whether only runs of this process are selected, for columns from [`RunColumns::Process`] on.
+    pid: Option<u32>,
+    /// The patterns of the query for names and for command lines.
+    name_pattern: Option<Pattern>,
+    command_pattern: Option<Pattern>,
+    pub(super) may_read: MayReadCommand<'a>,
 }
 
-type NameMatcher = Box<dyn Fn(&str) -> bool>;
+type Pattern = Box<dyn Fn(&str) -> bool>;
+
+/// Whether the caller may see the command lines of this user's processes; the second uid is the
+/// owner of the user namespace.
+pub(super) type MayReadCommand<'a> = &'a dyn Fn(Option<u32>, Option<u32>) -> bool;
+
+/// The label of a process with an unknown name.
+const UNNAMED_LABEL: &str = "?";
 
 /// A device as it was last observed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct StoredDevice {
     pub(super) uuid: String,
     pub(super) gpu_index: u32,
     pub(super) name: Option<String>,
-    pci: Option<String>,
+    pub(super) pci: Option<String>,
+}
+
+impl StoredDevice {
+    /// The names by which a selector may select it.
+    pub(super) fn names(&self) -> DeviceName<'_> {
+        DeviceName {
+            index: self.gpu_index,
+            id: &self.uuid,
+            pci: self.pci.as_deref(),
+            name: self.name.as_deref(),
+        }
+    }
 }
 
 /// One process on one device.
@@ -58,25 +89,37 @@ pub(super) struct StoredProcess {
 }
 
 impl<'a> QueryScope<'a> {
-    /// The scope of `filter`, regardless of time.
+    /// The scope of `filter`, regardless of time. `may_read` decides, by user and namespace owner,
+    /// whether patterns see the command line of a process.
     pub(super) fn from_filter(
         connection: &Connection,
         filter: &'a AuditFilter,
+        may_read: MayReadCommand<'a>,
     ) -> Result<Self, QueryError> {
-        let invalid = |what| QueryError::Refused(Refusal::Invalid(what));
-        let name = filter.process.as_deref().map(compile_pattern).transpose();
-        let name = name.map_err(invalid)?;
         let all_devices = all_devices(connection)?;
         Ok(Self {
             devices: selected_device_ids(&all_devices, filter)?,
             all_devices,
             selects_processes: filter.user.is_some()
                 || filter.process.is_some()
+                || filter.command.is_some()
                 || filter.container.is_some()
                 || filter.job.is_some(),
             filter,
-            is_named: name.map(|it| Box::new(move |name: &str| it.is_match(name)) as _),
+            pid: None,
+            name_pattern: pattern(filter.process.as_deref())?,
+            command_pattern: pattern(filter.command.as_deref())?,
+            may_read,
         })
+    }
+
+    /// The scope with only the processes with this pid.
+    pub(super) fn with_pid(self, pid: Option<u32>) -> Self {
+        Self {
+            selects_processes: self.selects_processes || pid.is_some(),
+            pid,
+            ..self
+        }
     }
 
     /// Whether the query selects everything.
@@ -85,20 +128,39 @@ impl<'a> QueryScope<'a> {
     }
 
     /// Whether the run is on a selected device and its process matches the user, container, job and
-    /// name.
+    /// patterns.
     pub(super) fn contains(&self, run: &RunRow<'_>) -> rusqlite::Result<bool> {
         if !self.devices.contains(&run.device()?) {
             return Ok(false);
         }
-        Ok(self.matches_name(run.name())
+        Ok(self.matches_pid(run)?
             && self.matches_user(run)?
             && self.matches_container(run)
-            && self.matches_job(run))
+            && self.matches_job(run)
+            && self.matches_patterns(run)?)
     }
 
-    fn matches_name(&self, name: Option<&str>) -> bool {
-        let is_named = self.is_named.as_ref();
-        is_named.is_none_or(|is_named| name.is_some_and(is_named))
+    /// A pattern sees a command line, and the label that is made of it, only if the caller may see
+    /// them: otherwise patterns could be used to guess them.
+    fn matches_patterns(&self, run: &RunRow<'_>) -> rusqlite::Result<bool> {
+        if self.name_pattern.is_none() && self.command_pattern.is_none() {
+            return Ok(true);
+        }
+        let may_read = (self.may_read)(run.uid()?, run.namespace_owner()?);
+        let command = run.command().filter(|_| may_read);
+        let matches_name = self.name_pattern.as_ref().is_none_or(|matches| {
+            run.name().is_some_and(matches)
+                || command.and_then(label).is_some_and(|label| matches(&label))
+        });
+        let mut command_pattern = self.command_pattern.iter();
+        Ok(matches_name && command_pattern.all(|matches| command.is_some_and(matches)))
+    }
+
+    fn matches_pid(&self, run: &RunRow<'_>) -> rusqlite::Result<bool> {
+        match self.pid {
+            Some(pid) => Ok(run.0.get::<_, u32>(PID)? == pid),
+            None => Ok(true),
+        }
     }
 
     fn matches_user(&self, run: &RunRow<'_>) -> rusqlite::Result<bool> {
@@ -124,12 +186,21 @@ impl<'a> QueryScope<'a> {
     }
 }
 
+fn pattern(typed: Option<&str>) -> Result<Option<Pattern>, QueryError> {
+    let Some(typed) = typed else {
+        return Ok(None);
+    };
+    let invalid = |what| QueryError::Refused(Refusal::Invalid(what));
+    let compiled = compile_pattern(typed).map_err(invalid)?;
+    Ok(Some(Box::new(move |text| compiled.is_match(text))))
+}
+
 /// A row of a run and its process.
 pub(super) struct RunRow<'a>(pub(super) &'a Row<'a>);
 
 /// The columns in the order of the constants below: first those that identify the user of a device,
 /// then the other filter columns, then the rest.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 35] = [
     "r.id",
     "r.device",
     "p.uid",
@@ -147,6 +218,24 @@ const COLUMNS: [&str; 17] = [
     "p.pid",
     "r.first_sample",
     "CASE WHEN r.ended_at IS NULL THEN 9223372036854775807 ELSE r.last_sample END",
+    "r.process",
+    "r.first_at",
+    "r.last_at",
+    "r.ended_at",
+    "r.ending",
+    "r.action",
+    "r.busy_ms",
+    "r.idle_ms",
+    "r.unknown_ms",
+    "r.memory_mib_s",
+    "r.memory_max",
+    "p.boot",
+    "p.start_ticks",
+    "r.held_ms",
+    "r.process_busy_ms",
+    "r.process_idle_ms",
+    "r.utilization_total",
+    "r.utilization_known_ms",
 ];
 const ID: usize = 0;
 const DEVICE: usize = 1;
@@ -165,22 +254,43 @@ const INSTANCE: usize = 13;
 const PID: usize = 14;
 const FIRST_SAMPLE: usize = 15;
 const LAST_SAMPLE: usize = 16;
+const PROCESS: usize = 17;
+const FIRST_AT: usize = 18;
+const LAST_AT: usize = 19;
+const ENDED_AT: usize = 20;
+const ENDING: usize = 21;
+const ACTION: usize = 22;
+const BUSY_MS: usize = 23;
+const IDLE_MS: usize = 24;
+const UNKNOWN_MS: usize = 25;
+const MEMORY_MIB_S: usize = 26;
+const MEMORY_MAX: usize = 27;
+const BOOT: usize = 28;
+const START_TICKS: usize = 29;
+const HELD_MS: usize = 30;
+const PROCESS_BUSY_MS: usize = 31;
+const PROCESS_IDLE_MS: usize = 32;
+const UTILIZATION_TOTAL: usize = 33;
+const UTILIZATION_KNOWN_MS: usize = 34;
 
 /// The columns to read of each run: most of the time goes into reading them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunColumns {
     /// The columns that identify who used the device.
     User,
-    /// All columns.
+    /// Also the other columns of the process, and the samples of the run.
+    Process,
+    /// All columns: also the times and sums of the run.
     All,
 }
 
 impl RunColumns {
     /// The columns to select, including those that the scope needs.
-    fn columns(self, scope: &QueryScope<'_>) -> String {
+    pub(super) fn columns(self, scope: &QueryScope<'_>) -> String {
         let many = match (self, scope.selects_processes) {
             (Self::User, false) => USER,
             (Self::User, true) => INSTANCE,
+            (Self::Process, _) => PROCESS,
             (Self::All, _) => COLUMNS.len(),
         };
         COLUMNS.get(..many).unwrap_or(&COLUMNS).join(", ")
@@ -190,6 +300,14 @@ impl RunColumns {
 impl RunRow<'_> {
     pub(super) fn id(&self) -> rusqlite::Result<i64> {
         self.0.get(ID)
+    }
+
+    pub(super) fn pid(&self) -> rusqlite::Result<u32> {
+        self.0.get(PID)
+    }
+
+    pub(super) fn job(&self) -> Option<&str> {
+        self.text(JOB)
     }
 
     pub(super) fn device(&self) -> rusqlite::Result<i64> {
@@ -221,6 +339,119 @@ impl RunRow<'_> {
             uid,
             kind,
         }))
+    }
+
+    /// The label of the process: its program and script if the caller may see its command line,
+    /// else its name. A pid that a driver lists and no process has belongs to nobody.
+    pub(super) fn label(&self, may_read: bool) -> rusqlite::Result<String> {
+        let command = self.command().filter(|_| may_read);
+        Ok(match (command.and_then(label), self.name(), self.uid()?) {
+            (Some(label), _, _) => label,
+            (None, Some(name), _) => truncate_label(name),
+            (None, None, Some(_)) => UNNAMED_LABEL.to_owned(),
+            (None, None, None) => NO_PROCESS.to_owned(),
+        })
+    }
+
+    pub(super) fn container_name(&self) -> Option<&str> {
+        self.text(CONTAINER_NAME).or_else(|| self.text(CONTAINER))
+    }
+
+    pub(super) fn process(&self) -> rusqlite::Result<i64> {
+        self.0.get(PROCESS)
+    }
+
+    pub(super) fn boot(&self) -> &str {
+        self.text(BOOT).unwrap_or_default()
+    }
+
+    /// `None` for a pid that no process has.
+    pub(super) fn start_ticks(&self) -> rusqlite::Result<Option<u64>> {
+        Ok(u64::try_from(self.0.get::<_, i64>(START_TICKS)?).ok())
+    }
+
+    pub(super) fn first_at(&self) -> rusqlite::Result<Timestamp> {
+        Ok(Timestamp(self.0.get(FIRST_AT)?))
+    }
+
+    /// `None` for a run that goes on.
+    pub(super) fn ended_at(&self) -> rusqlite::Result<Option<Timestamp>> {
+        let ended: Option<i64> = self.0.get(ENDED_AT)?;
+        Ok(ended.map(Timestamp))
+    }
+
+    /// The row of the action that ended the run.
+    pub(super) fn action(&self) -> rusqlite::Result<Option<i64>> {
+        self.0.get(ACTION)
+    }
+
+    /// When the run was first and last observed; `now` for a run that goes on.
+    pub(super) fn period(&self, now: Timestamp) -> rusqlite::Result<(Timestamp, Timestamp)> {
+        let from = self.first_at()?;
+        let last = Timestamp(self.0.get(LAST_AT)?);
+        // After the clock went back, a run may seem to end before it began.
+        let until = self.ended_at()?.unwrap_or_else(|| now.max(last)).max(from);
+        Ok((from, until))
+    }
+
+    /// When the run was last observed; `now` for a run that goes on. A kill may have ended it later.
+    pub(super) fn last_observed(&self, now: Timestamp) -> rusqlite::Result<Timestamp> {
+        let last = Timestamp(self.0.get(LAST_AT)?);
+        Ok(match self.ended_at()? {
+            Some(_) => last,
+            None => now.max(last),
+        })
+    }
+
+    pub(super) fn ending(&self) -> rusqlite::Result<ProcessEnding> {
+        if self.ended_at()?.is_none() {
+            return Ok(ProcessEnding::Running);
+        }
+        Ok(match (self.text(ENDING), self.action()?) {
+            (Some("killed"), Some(action)) => ProcessEnding::Killed(action),
+            (Some("ended"), _) => ProcessEnding::Exited,
+            (Some("released"), _) => ProcessEnding::Released,
+            (Some(_) | None, _) => ProcessEnding::Unobserved,
+        })
+    }
+
+    fn number(&self, column: usize) -> rusqlite::Result<u64> {
+        Ok(u64::try_from(self.0.get::<_, i64>(column)?).unwrap_or(0))
+    }
+
+    /// The usage up to the last minute, with the times of the process itself.
+    pub(super) fn process_totals(&self) -> rusqlite::Result<UsageTotals> {
+        let (busy_ms, idle_ms) = (self.number(PROCESS_BUSY_MS)?, self.number(PROCESS_IDLE_MS)?);
+        let known = busy_ms.saturating_add(idle_ms);
+        Ok(UsageTotals {
+            busy_ms,
+            idle_ms,
+            unknown_ms: self.number(HELD_MS)?.saturating_sub(known),
+            ..self.totals()?
+        })
+    }
+
+    /// The utilization up to the last minute, in percent.
+    pub(super) fn utilization(&self) -> rusqlite::Result<Gauge> {
+        Ok(Gauge {
+            known_ms: self.number(UTILIZATION_KNOWN_MS)?,
+            total: self.number(UTILIZATION_TOTAL)?.into(),
+            ..Gauge::default()
+        })
+    }
+
+    /// The usage up to the last minute, with the shares of its owner's time.
+    pub(super) fn totals(&self) -> rusqlite::Result<UsageTotals> {
+        let number = |column| self.number(column);
+        let max: Option<i64> = self.0.get(MEMORY_MAX)?;
+        Ok(UsageTotals {
+            busy_ms: number(BUSY_MS)?,
+            idle_ms: number(IDLE_MS)?,
+            unknown_ms: number(UNKNOWN_MS)?,
+            memory_mib_s: number(MEMORY_MIB_S)?,
+            memory_max: max.and_then(|max| u64::try_from(max).ok()).map(Bytes),
+            runs: 1,
+        })
     }
 
     /// Also `None` for a value that is not text, which we never write.
@@ -303,15 +534,7 @@ fn selected_device_ids(
     // In the order of the GPU indexes.
     let mut all: Vec<(i64, &StoredDevice)> = all.iter().map(|(id, it)| (*id, it)).collect();
     all.sort_indirect_by_key(|(id, device)| (device.gpu_index, *id));
-    let names: Vec<DeviceName<'_>> = all
-        .iter()
-        .map(|(_, device)| DeviceName {
-            index: device.gpu_index,
-            id: &device.uuid,
-            pci: device.pci.as_deref(),
-            name: device.name.as_deref(),
-        })
-        .collect();
+    let names: Vec<DeviceName<'_>> = all.iter().map(|(_, device)| device.names()).collect();
     let chosen = select_devices(typed, &names);
     let chosen = chosen.map_err(|error| QueryError::Refused(error.into()))?;
     Ok(chosen

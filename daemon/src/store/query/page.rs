@@ -5,21 +5,18 @@ mod tests;
 
 use super::super::blob::{BlobError, BlobReader};
 use super::super::sql_values::{self, MAX_RECORDS_PER_SAMPLE, parse_instance, record_id};
-use super::filter::{StoredDevice, StoredRun};
+use super::filter::{MayReadCommand, StoredDevice, StoredRun};
 use super::page_search::PageSearch;
 use super::range::{IdRange, find_ranges};
-use super::{Deadline, QueryError, run_query};
+use super::{Deadline, QueryError, page_room, run_query};
 use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditRecord, AuditSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::transport::codec::encoded_size;
+use gpukill_proto::transport::codec::PageRoom;
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use rusqlite::{Connection, params};
-
-/// The most records of one page.
-const MAX_RECORDS: u32 = 1_000;
 
 /// The most encoded bytes of one page: well below a frame.
 const MAX_PAGE_BYTES: u64 = 512 << 10;
@@ -28,46 +25,55 @@ const MAX_PAGE_BYTES: u64 = 512 << 10;
 /// match the newest rows, or few rows at all.
 const MAX_ROWS_WITHOUT_MATCH: u32 = 200;
 
-/// Returns one page of the records that `query` selects, newest first.
+/// Returns one page of the records that `query` selects, newest first. `may_read` decides, by user
+/// and namespace owner, whether patterns see the command line of a process.
 ///
 /// # Errors
 /// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn sample_page(
     connection: &mut Connection,
     query: &AuditQuery,
+    may_read: MayReadCommand<'_>,
 ) -> Result<AuditPage, Refusal> {
     run_query(connection, |connection, deadline| {
-        read_page(connection, query, MAX_ROWS_WITHOUT_MATCH, deadline)
+        read_page(
+            connection,
+            query,
+            may_read,
+            MAX_ROWS_WITHOUT_MATCH,
+            deadline,
+        )
     })
 }
 
 fn read_page(
     connection: &Connection,
     query: &AuditQuery,
+    may_read: MayReadCommand<'_>,
     most_in_vain: u32,
     deadline: Deadline,
 ) -> Result<AuditPage, QueryError> {
-    if query.limit == 0 {
-        // An empty page could not say where the next one starts.
-        let what = "the limit must be greater than 0".into();
-        return Err(QueryError::Refused(Refusal::Invalid(what)));
-    }
+    let room = page_room(query.limit, MAX_PAGE_BYTES)?;
+    // One transaction: rows that are deleted meanwhile would otherwise be missing.
+    let connection = &*connection.unchecked_transaction()?;
     let filter = &query.filter;
-    let mut wanted = PageSearch::from_filter(connection, filter)?;
+    let mut wanted = PageSearch::from_filter(connection, filter, may_read)?;
+    let ranges = find_ranges(connection, filter.since, filter.until)?;
+    let first_row = |rows: &IdRange| rows.first.unsigned_abs();
     let mut page = SamplePageBuilder {
         page: AuditPage {
             records: Vec::new(),
             next: None,
+            first_rows: ranges.iter().map(first_row).collect(),
         },
-        bytes: 0,
-        limit: query.limit.min(MAX_RECORDS) as usize,
+        room,
         before: query.before.map_or(i64::MAX, sql_values::saturating_i64),
         rows_without_match: 0,
         max_rows_without_match: most_in_vain,
     };
     let mut fill =
         |rows, wanted: &mut _| fill(connection, rows, filter, wanted, deadline, &mut page);
-    'filled: for mut rows in find_ranges(connection, filter.since, filter.until)? {
+    'filled: for mut rows in ranges {
         // The row of `before` is the newest that this page needs.
         let before =
             query.before.map_or(i64::MAX, sql_values::saturating_i64) >> sql_values::RECORD_BITS;
@@ -103,8 +109,7 @@ enum FillResult {
 /// A page, and how much more it may hold.
 struct SamplePageBuilder {
     page: AuditPage,
-    bytes: u64,
-    limit: usize,
+    room: PageRoom,
     /// Records with this id or a higher one are on an earlier page.
     before: i64,
     /// The number of rows since the last match.
@@ -115,9 +120,7 @@ struct SamplePageBuilder {
 impl SamplePageBuilder {
     /// Adds a record; returns false when the page was already full.
     fn push(&mut self, record: AuditRecord) -> bool {
-        self.bytes += encoded_size(&record).unwrap_or(MAX_PAGE_BYTES);
-        let is_full = self.page.records.len() >= self.limit || self.bytes > MAX_PAGE_BYTES;
-        if is_full && !self.page.records.is_empty() {
+        if !self.room.take(&record) {
             self.page.next = self.page.records.last().map(|last| last.id);
             return false;
         }

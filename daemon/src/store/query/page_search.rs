@@ -2,7 +2,9 @@
 
 use super::super::blob::BlobReader;
 use super::QueryError;
-use super::filter::{QueryScope, RunColumns, StoredRun, for_each_named_run, for_each_run};
+use super::filter::{
+    MayReadCommand, QueryScope, RunColumns, StoredRun, for_each_run, for_each_selected_run,
+};
 use super::range::{IdRange, RollupLevel, row_containing};
 use gpukill_proto::audit::AuditFilter;
 use gpukill_proto::units::Timestamp;
@@ -46,12 +48,13 @@ struct SampleSpan {
 const MAX_CACHED_RUNS: usize = 1 << 14;
 
 impl<'a> PageSearch<'a> {
-    /// The search for what `filter` selects.
+    /// The search for what `filter` selects. `may_read` as in [`QueryScope::from_filter`].
     pub(super) fn from_filter(
         connection: &Connection,
         filter: &'a AuditFilter,
+        may_read: MayReadCommand<'a>,
     ) -> Result<Self, QueryError> {
-        let scope = QueryScope::from_filter(connection, filter)?;
+        let scope = QueryScope::from_filter(connection, filter, may_read)?;
         Ok(Self {
             spans: scope
                 .selects_all()
@@ -80,7 +83,7 @@ impl<'a> PageSearch<'a> {
         for_each_run(
             connection,
             &self.scope,
-            RunColumns::All,
+            RunColumns::Process,
             (run, run),
             |row| {
                 stored = Some(Box::new(row.to_stored()?));
@@ -179,7 +182,7 @@ fn run_spans(
     scope: &QueryScope<'_>,
 ) -> Result<Vec<SampleSpan>, QueryError> {
     let mut spans = Vec::new();
-    for_each_named_run(connection, scope, |run| {
+    for_each_selected_run(connection, scope, RunColumns::Process, |run| {
         let (first, last) = run.sample_range()?;
         spans.push(SampleSpan::new(first, last, Some(run.id()?)));
         Ok(())

@@ -5,9 +5,9 @@ mod coverage;
 
 pub(super) use coverage::{CoveredRows, covering_rows};
 
-use super::QueryError;
+use super::{Deadline, QueryError};
 use gpukill_proto::units::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 /// A table of samples, minutes or hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,30 @@ pub(super) struct IdRange {
     pub(super) end: i64,
 }
 
+/// Calls `visit` with the id, the start and the blob of each row of a range that began within a
+/// time, in milliseconds, in the order of the ids.
+pub(super) fn for_each_blob(
+    connection: &Connection,
+    rows: IdRange,
+    (since, until): (i64, i64),
+    deadline: Deadline,
+    mut visit: impl FnMut(i64, Timestamp, &[u8]) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    // By id, not by `at`: after a clock change both orders differ.
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT id, at, usage FROM {}
+         WHERE id >= ?1 AND id < ?2 AND +at >= ?3 AND +at < ?4 ORDER BY id",
+        rows.level.table()
+    ))?;
+    let mut found = statement.query(params![rows.first, rows.end, since, until])?;
+    while let Some(row) = found.next()? {
+        deadline.check()?;
+        let (id, at) = (row.get(0)?, Timestamp(row.get(1)?));
+        visit(id, at, row.get_ref(2)?.as_blob().unwrap_or_default())?;
+    }
+    Ok(())
+}
+
 /// The rows that cover the requested time, newest first; no sample is covered twice. Includes rows
 /// that began shortly before `since`, because some of them end after it. If the clock went back,
 /// rows of another time may be included.
@@ -46,10 +70,20 @@ pub(super) fn find_ranges(
     since: Timestamp,
     until: Timestamp,
 ) -> Result<Vec<IdRange>, QueryError> {
+    find_ranges_from(connection, &RollupLevel::ALL, since, until)
+}
+
+/// Like [`find_ranges`], in the tables of these levels, finest first.
+fn find_ranges_from(
+    connection: &Connection,
+    levels: &[RollupLevel],
+    since: Timestamp,
+    until: Timestamp,
+) -> Result<Vec<IdRange>, QueryError> {
     let mut found = Vec::new();
     // A finer table covers everything from this id on.
     let mut covered_from = i64::MAX;
-    for level in RollupLevel::ALL {
+    for level in levels.iter().copied() {
         let begins = first_complete_id(connection, level, since)?;
         if let Some((first, last)) =
             rows_within(connection, level, (level.earliest_start(since), until.0))?
@@ -61,6 +95,35 @@ pub(super) fn find_ranges(
             }
         }
         covered_from = covered_from.min(begins);
+    }
+    Ok(found)
+}
+
+/// The minutes or hours that cover the requested time, oldest first, hours where minutes are no
+/// longer kept; then the finer rows that are in none yet. As [`find_ranges`], it may include rows
+/// of another time.
+pub(super) fn find_rollup_ranges(
+    connection: &Connection,
+    finest: RollupLevel,
+    since: Timestamp,
+    until: Timestamp,
+) -> Result<Vec<IdRange>, QueryError> {
+    let at = RollupLevel::ALL.iter().position(|level| *level == finest);
+    let (finer, levels) = RollupLevel::ALL.split_at(at.unwrap_or(0));
+    let mut found = find_ranges_from(connection, levels, since, until)?;
+    found.reverse();
+    let mut level = finest;
+    for rest in finer.iter().rev().copied() {
+        let after_last = |level| {
+            let ids = first_and_last_id(connection, level)?;
+            Ok::<_, QueryError>(ids.map_or(0, |(_, last)| last.saturating_add(1)))
+        };
+        found.push(IdRange {
+            level: rest,
+            first: after_last(level)?,
+            end: after_last(rest)?,
+        });
+        level = rest;
     }
     Ok(found)
 }
@@ -102,6 +165,18 @@ fn first_complete_id(
     } else {
         sum.saturating_add(1)
     })
+}
+
+/// The start of the oldest row of a level.
+pub(super) fn oldest_start(
+    connection: &Connection,
+    level: RollupLevel,
+) -> Result<Option<Timestamp>, QueryError> {
+    // By time: the clock may have been set back after the first row.
+    let select = format!("SELECT min(at) FROM {}", level.table());
+    let mut statement = connection.prepare_cached(&select)?;
+    let oldest: Option<i64> = statement.query_row([], |row| row.get(0))?;
+    Ok(oldest.map(Timestamp))
 }
 
 /// The row of a level that contains this sample, or will contain it.

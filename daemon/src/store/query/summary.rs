@@ -1,29 +1,25 @@
 //! Sums up a time span of the history.
 
 mod devices;
-mod gaps;
 mod local_hours;
 mod owners;
 #[cfg(test)]
 mod tests;
 
 use super::super::blob::{DecodedUsage, decode_in_order};
-use super::filter::QueryScope;
-use super::range::{CoveredRows, RollupLevel, covering_rows};
+use super::filter::{MayReadCommand, QueryScope};
+use super::gaps::GapFinder;
+use super::range::{CoveredRows, RollupLevel, covering_rows, for_each_blob};
 use super::{Deadline, QueryError, run_query};
 use chrono::{Local, TimeZone};
 use devices::DeviceSums;
-use gaps::GapFinder;
 use gpukill_proto::audit::{AuditFilter, AuditSummary};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use local_hours::HourSplit;
 use owners::UsageByOwner;
-use rusqlite::{Connection, params};
-
-/// Whether the caller may see the command lines of this user's processes; the second uid is the
-/// owner of the user namespace.
-type MayReadCommand<'a> = &'a dyn Fn(Option<u32>, Option<u32>) -> bool;
+use rusqlite::Connection;
+use std::time::SystemTime;
 
 /// Sums up what `filter` selects. `may_read` decides, by user and namespace owner, whether the
 /// command line of a process is its label.
@@ -36,7 +32,8 @@ pub(in super::super) fn summary(
     may_read: MayReadCommand<'_>,
 ) -> Result<AuditSummary, Refusal> {
     run_query(connection, |connection, deadline| {
-        summarize(connection, filter, may_read, &Local, deadline)
+        let now = Timestamp::from(SystemTime::now());
+        summarize(connection, filter, may_read, &Local, now, deadline)
     })
 }
 
@@ -46,22 +43,29 @@ fn summarize(
     filter: &AuditFilter,
     may_read: MayReadCommand<'_>,
     zone: &impl TimeZone,
+    now: Timestamp,
     deadline: Deadline,
 ) -> Result<AuditSummary, QueryError> {
     // One transaction: rows that are written or deleted meanwhile would otherwise be missing or
     // counted twice.
     let connection = &*connection.unchecked_transaction()?;
-    let scope = QueryScope::from_filter(connection, filter)?;
-    let parts = covering_rows(connection, filter.since, filter.until, deadline)?;
+    let scope = QueryScope::from_filter(connection, filter, may_read)?;
+    let parts = covering_rows(
+        connection,
+        RollupLevel::Hours,
+        filter.since,
+        filter.until,
+        deadline,
+    )?;
     let mut devices = DeviceSums::default();
     let mut people = UsageByOwner::new(connection, &scope, may_read, deadline);
-    let mut gaps = GapFinder::new(connection)?;
+    let mut gaps = GapFinder::new(connection, filter.since)?;
     let mut covered: Option<(Timestamp, Timestamp)> = None;
     for_each_row(connection, &parts, deadline, |level, id, row| {
         let split = HourSplit::from_row(zone, level, row);
         devices.add(&scope, row, &split);
         people.add(row, split.monday())?;
-        gaps.add(level, id, row)?;
+        gaps.add(level, id, (row.from, row.until), row.seen_ms)?;
         let (from, until) = covered.unwrap_or((row.from, row.until));
         covered = Some((from.min(row.from), until.max(row.until)));
         Ok(())
@@ -82,34 +86,26 @@ fn summarize(
         more_processes: used.more_processes,
         hours: times.hours,
         days: times.days,
-        gaps: gaps.finish(),
+        gaps: gaps.finish(filter.until, now)?,
     })
 }
 
 /// Calls `visit` for each row, in order.
-fn for_each_row(
+pub(super) fn for_each_row(
     connection: &Connection,
     parts: &[CoveredRows],
     deadline: Deadline,
     mut visit: impl FnMut(RollupLevel, i64, &DecodedUsage) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     for CoveredRows { rows, since, until } in parts {
-        // By id, not by `at`: the rows must come in the order of ids.
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT id, at, usage FROM {}
-             WHERE id >= ?1 AND id < ?2 AND +at >= ?3 AND +at < ?4 ORDER BY id",
-            rows.level.table()
-        ))?;
-        let mut rows_found = statement.query(params![rows.first, rows.end, since, until])?;
-        while let Some(row) = rows_found.next()? {
-            deadline.check()?;
-            let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
-            let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
+        let time = (*since, *until);
+        for_each_blob(connection, *rows, time, deadline, |id, at, blob| {
             // A corrupt row is logged where the rollup reads it, and skipped here.
-            if let Ok(unpacked) = decode_in_order(blob, Timestamp(at)) {
-                visit(rows.level, id, &unpacked)?;
+            match decode_in_order(blob, at) {
+                Ok(unpacked) => visit(rows.level, id, &unpacked),
+                Err(_) => Ok(()),
             }
-        }
+        })?;
     }
     Ok(())
 }

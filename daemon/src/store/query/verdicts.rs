@@ -1,6 +1,6 @@
 //! One page of the guard's decisions, newest first.
 
-use super::{Deadline, QueryError, run_query};
+use super::{Deadline, QueryError, page_room, run_query};
 use crate::store::sql_values::saturating_i64;
 use gpukill_policy::select::names_user;
 use gpukill_proto::guard::{GuardRecord, ViolationQuery};
@@ -10,11 +10,8 @@ use rusqlite::{Connection, params};
 #[cfg(test)]
 mod tests;
 
-/// The most records of one page.
-const MAX_RECORDS: u32 = 1_000;
-
 /// The most stored bytes of one page.
-const MAX_PAGE_BYTES: usize = 256 << 10;
+const MAX_PAGE_BYTES: u64 = 256 << 10;
 
 /// The records with their ids, and the id from which the next page continues.
 pub(crate) type VerdictPage = (Vec<(u64, GuardRecord)>, Option<u64>);
@@ -27,10 +24,6 @@ pub(in super::super) fn verdict_page(
     connection: &mut Connection,
     query: &ViolationQuery,
 ) -> Result<VerdictPage, Refusal> {
-    if query.limit == 0 {
-        // An empty page could not say where the next one starts.
-        return Err(Refusal::Invalid("the limit must be greater than 0".into()));
-    }
     run_query(connection, |connection, deadline| {
         read_page(connection, query, deadline)
     })
@@ -55,21 +48,20 @@ fn read_page(
     let mut statement = connection.prepare_cached(select)?;
     let (since, until) = (query.since.0, query.until.0);
     let mut rows = statement.query(params![since, until, before, name, number])?;
-    let limit = query.limit.min(MAX_RECORDS) as usize;
-    let (mut records, mut bytes) = (Vec::new(), 0);
+    let mut room = page_room(query.limit, MAX_PAGE_BYTES)?;
+    let mut records = Vec::new();
     while let Some(row) = rows.next()? {
         deadline.check()?;
         let (id, text): (i64, String) = (row.get(0)?, row.get(1)?);
-        bytes += text.len();
-        let is_full = records.len() >= limit || bytes > MAX_PAGE_BYTES;
-        if is_full && !records.is_empty() {
+        // An unreadable record is skipped.
+        let Ok(record) = serde_json::from_str(&text) else {
+            continue;
+        };
+        if !room.take(&text) {
             let next = records.last().map(|(id, _)| *id);
             return Ok((records, next));
         }
-        // An unreadable record is skipped.
-        if let Ok(record) = serde_json::from_str(&text) {
-            records.push((id.unsigned_abs(), record));
-        }
+        records.push((id.unsigned_abs(), record));
     }
     Ok((records, None))
 }

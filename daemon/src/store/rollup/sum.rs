@@ -41,6 +41,8 @@ pub(super) struct SummedRow {
 pub(super) struct RunSum<'a> {
     pub(super) id: i64,
     pub(super) usage: &'a RunUsage,
+    /// The time in which the process itself was busy, and in which it was idle.
+    pub(super) process_times: (u64, u64),
     /// The end of the last row.
     pub(super) until: Timestamp,
     /// The end of the last row in which the run used its device.
@@ -74,11 +76,15 @@ pub(super) fn sum_rows(
     let mut packed = RunEncoder::new(merged.seen_ms);
     while let Some(id) = open.iter().filter_map(RowCursor::next_id).min() {
         let (mut usage, mut active) = (RunUsage::default(), None);
+        let mut process_times = (0_u64, 0_u64);
         for row in open.iter_mut().filter(|row| row.next_id() == Some(id)) {
             if let Some((_, more)) = row.take_run() {
                 if is_active(&more) {
                     active = Some(row.until);
                 }
+                let (busy, idle) = more.process_times();
+                process_times.0 = process_times.0.saturating_add(busy);
+                process_times.1 = process_times.1.saturating_add(idle);
                 usage.merge(&more);
             }
         }
@@ -86,6 +92,7 @@ pub(super) fn sum_rows(
         each(&RunSum {
             id,
             usage: &usage,
+            process_times,
             until: merged.until,
             last_active: active,
         })?;
@@ -226,6 +233,8 @@ mod tests {
                 (expected.until, &expected.runs[&run.id])
             );
             read.push((run.id, run.last_active.map(|at| at.0 / 1_000)));
+            // Each second is of a process without others of its owner.
+            assert_eq!(run.process_times, (0, run.usage.held_ms));
             Ok(())
         });
         let summed = summed.unwrap().unwrap();

@@ -65,6 +65,7 @@ fn asked(process: Option<&str>) -> AuditQuery {
             until: Timestamp(i64::MAX),
             user: None,
             process: process.map(Into::into),
+            command: None,
             gpu: None,
             container: None,
             job: None,
@@ -75,7 +76,7 @@ fn asked(process: Option<&str>) -> AuditQuery {
 }
 
 fn records(opened: &mut OpenDatabase, process: Option<&str>) -> Vec<AuditRecord> {
-    let page = sample_page(&mut opened.connection, &asked(process)).unwrap();
+    let page = sample_page(&mut opened.connection, &asked(process), &|_, _| true).unwrap();
     assert_eq!(page.next, None);
     page.records
 }
@@ -198,6 +199,57 @@ fn held_in(opened: &OpenDatabase, table: &str) -> (usize, u64) {
     let rows: Vec<StoredUsage> = rows.unwrap().collect::<Result<_, _>>().unwrap();
     let held = rows.iter().flat_map(|it| it.runs.values());
     (rows.len(), held.map(|run| run.held_ms).sum())
+}
+
+#[test]
+fn run_begins_when_the_process_was_first_seen() {
+    let seen_at = |first_seen| GpuProcess {
+        first_seen,
+        ..trainer(5)
+    };
+    let (unknown, known) = (
+        seen_at(Reading::Failed("not read yet".into())),
+        seen_at(Reading::Value(Timestamp(7_000))),
+    );
+    // Also if that is known only after the first sample; but an earlier use counts.
+    let cases: [(&[&GpuProcess], i64); 4] = [
+        (&[&known, &unknown], 7_000),
+        (&[&unknown, &unknown], 0),
+        (&[&unknown, &known, &unknown], 7_000),
+        (&[&unknown, &unknown, &known], 7_000),
+    ];
+    for (samples, expected) in cases {
+        let (_directory, mut opened) = opened();
+        let mut written = SampleWriter::default();
+        for (at, process) in (1..).zip(samples) {
+            let sample = polled(at * 10, 10, &[GpuProcess::clone(process)]);
+            write(&mut opened, &mut written, &sample);
+        }
+        let select = "SELECT first_at FROM run";
+        let first: i64 = opened
+            .connection
+            .query_row(select, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(first, expected);
+        // The process leaves the device and comes back.
+        opened
+            .connection
+            .execute_batch("UPDATE run SET first_at = 3000, ended_at = 4000")
+            .unwrap();
+        written.forget();
+        for (at, process) in [(90, &unknown), (100, &known)] {
+            write(
+                &mut opened,
+                &mut written,
+                &polled(at, 10, std::slice::from_ref(process)),
+            );
+        }
+        let first: i64 = opened
+            .connection
+            .query_row(select, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(first, 3_000);
+    }
 }
 
 #[test]

@@ -266,11 +266,24 @@ impl Writer {
         faults.dedup_by(|one, other| one.what == other.what);
         let quarantined = self.quarantine_faults.iter();
         faults.extend(quarantined.map(|what| FaultCause::new(FaultCode::FileQuarantined, what)));
+        let recorded_since = self.audit.as_ref().and_then(first_event);
         let mut status = lock(&self.status);
+        status.recorded_since = recorded_since;
         status.faults = faults;
         status.samples = file_bytes(&self.directory, &SAMPLES);
         status.audit = file_bytes(&self.directory, &AUDIT);
     }
+}
+
+/// The time of the oldest event; `None` without events.
+fn first_event(audit: &OpenDatabase) -> Option<Timestamp> {
+    // Once for each sample.
+    let mut select = audit
+        .connection
+        .prepare_cached("SELECT min(at) FROM event")
+        .ok()?;
+    let first = select.query_row([], |row| row.get(0));
+    first.ok().flatten().map(Timestamp)
 }
 
 fn split_result<T>(result: Result<T, String>) -> (Option<T>, Option<String>) {

@@ -157,9 +157,9 @@ fn action_is_recorded_before_and_settled_once() {
         .send_intent(act("2"), SystemTime::now().into(), LONG)
         .unwrap();
     assert_eq!(rows(&file), [under_way("1"), under_way("2")]);
-    store.settle(second, "partly", "[2]".into());
-    store.settle(first, "done", "{}".into());
-    store.settle(first, "failed", "[]".into());
+    store.settle(second, "partly", "[2]".into(), None);
+    store.settle(first, "done", "{}".into(), None);
+    store.settle(first, "failed", "[]".into(), None);
     close(&store);
     let partly = ("2".into(), Some("partly".into()), Some("[2]".into()), None);
     assert_eq!(rows(&file), [done("1"), partly]);
@@ -226,7 +226,7 @@ fn hanging_store_times_out() {
     assert_eq!(answer, Err("the store did not answer in time".into()));
     for number in 0..100_000 {
         store.record_refusal(act("2"), LimitGroup::Person(7), format!("{}", number % 100));
-        store.settle(ActionId(1), "done", "{}".into());
+        store.settle(ActionId(1), "done", "{}".into(), None);
     }
     assert!(started.elapsed() < LONG);
     let mut writer = Writer::new(
@@ -346,7 +346,7 @@ proptest! {
         let whole = Action { request: text.clone(), plan: document.clone(), ..act("") };
         store.record_refusal(whole.clone(), LimitGroup::Person(7), text.clone());
         let id = store.send_intent(whole, SystemTime::now().into(), LONG).unwrap();
-        store.settle(id, "done", document.clone());
+        store.settle(id, "done", document.clone(), None);
         close(&store);
         let (request, plan, outcome): (String, String, String) =
             Connection::open(audit(directory.path()))

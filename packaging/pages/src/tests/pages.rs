@@ -127,13 +127,13 @@ fn exit_codes_match_the_docs() {
     assert_eq!(codes.len(), Exit::value_variants().len());
     let content = |path: &str| -> Vec<u8> {
         let page = page_text(path);
-        let is_told = |(code, meaning): &&(u8, String)| {
+        let is_described = |(code, meaning): &&(u8, String)| {
             assert!(meaning.len() > 5, "{code}");
             page.contains(&format!(".TP\n\\fB{code}\\fR\n{meaning}\n"))
         };
         codes
             .iter()
-            .filter(is_told)
+            .filter(is_described)
             .map(|(code, _)| *code)
             .collect()
     };

@@ -178,8 +178,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// first two; then rounds for processes forked meanwhile, and the wait for the memory.
 const SIGNALLING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// After this time the result of signals is no longer awaited: the daemon was killed before
-/// it could be recorded.
+/// After this time the result of signals is no longer awaited.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Number of doublings of [`END_TIMEOUT`]: four minutes.
@@ -204,7 +203,7 @@ pub(crate) fn update_ended<'k>(
             it.joined.retain(|process| present.contains(process));
             it.survivors.retain(|process, _| present.contains(process));
         }
-        // Its result is known, or never will be: the daemon was killed meanwhile.
+        // Its result is known, or never will be.
         let is_lost = it.progress == EndProgress::Began && !it.is_younger(now, RESULT_TIMEOUT);
         if it.progress == EndProgress::Over || is_lost {
             it.settle();

@@ -299,6 +299,21 @@ impl GuardState {
         }
     }
 
+    /// The state after a restart of the daemon. Signals of an earlier run are over, and their
+    /// results are unknown: a process that may have been signalled counts as a survivor, and is
+    /// signalled again after a wait.
+    #[must_use]
+    pub fn into_restarted(mut self) -> Self {
+        for ended in self.ended.values_mut() {
+            if ended.progress == EndProgress::Began {
+                ended.progress = EndProgress::Over;
+                // Late members get signals too.
+                ended.processes.append(&mut ended.joined);
+            }
+        }
+        self
+    }
+
     /// The state that is kept after a reboot, when no process is the same as before.
     #[must_use]
     pub fn into_rebooted(self) -> Self {

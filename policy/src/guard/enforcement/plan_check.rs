@@ -335,6 +335,11 @@ pub fn summarize_report(job: OwnedJob, report: &KillReport) -> EnforcementOutcom
         summary.left = summary.left.saturating_add(1);
         summary.why.get_or_insert(why);
     }
+    if let Some(why) = &report.unchecked {
+        summary.left = summary.left.max(1);
+        let why = || format!("processes of it may be left: {why}");
+        summary.why.get_or_insert_with(why);
+    }
     let missing = report.memory.iter().find(|it| it.after_ms.is_none());
     if let (None, Some(missing)) = (&summary.why, missing) {
         summary.why = Some(format!(

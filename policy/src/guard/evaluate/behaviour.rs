@@ -2,7 +2,7 @@
 //! whether a job violates it.
 
 use super::super::limits::ResolvedLimit;
-use super::super::rules::ForbiddenBehaviour;
+use super::super::rules::{ForbiddenBehaviour, IdleParams};
 use super::compiled_rules::PolicyIndex;
 use super::context::EvaluationContext;
 use super::findings::{Findings, SELF_REPORTED_ACCOUNT, SubjectIndex};
@@ -28,16 +28,14 @@ impl BehaviourCheck {
     /// How many windows the rule looks back over.
     pub(crate) fn lookback_windows(&self) -> usize {
         match self.behaviour {
-            ForbiddenBehaviour::Waste { .. }
-            | ForbiddenBehaviour::Idle {
+            ForbiddenBehaviour::Waste(_)
+            | ForbiddenBehaviour::Idle(IdleParams {
                 cpu_below: Some(_), ..
-            } => self.ends.len(),
-            ForbiddenBehaviour::Runaway { .. } | ForbiddenBehaviour::Growth { .. } => {
-                self.runs.len()
-            }
+            }) => self.ends.len(),
+            ForbiddenBehaviour::Runaway(_) | ForbiddenBehaviour::Growth(_) => self.runs.len(),
             ForbiddenBehaviour::Duration(_)
-            | ForbiddenBehaviour::Idle { .. }
-            | ForbiddenBehaviour::Rogue { .. } => 0,
+            | ForbiddenBehaviour::Idle(_)
+            | ForbiddenBehaviour::Rogue(_) => 0,
         }
     }
 
@@ -102,12 +100,12 @@ const PERSON_LIMITS: [PersonLimit; 2] = [
         ForbiddenBehaviour::Duration(limit)
     }),
     (RuleKind::Idle, |limit, min_memory| {
-        ForbiddenBehaviour::Idle {
+        ForbiddenBehaviour::Idle(IdleParams {
             limit,
             min_memory,
             with_connections: false,
             cpu_below: None,
-        }
+        })
     }),
 ];
 

@@ -2,6 +2,7 @@
 //! each quarter of the window to the next, and by enough in total.
 
 use super::super::limits::milliseconds;
+use super::super::rules::GrowthParams;
 use super::super::state::window::{MemorySum as Memory, Window};
 use super::super::state::{BehaviourState, retain_keys};
 use super::behaviour::BehaviourCheck;
@@ -10,13 +11,6 @@ use super::findings::{Excess, Findings, SubjectIndex, ViolationDetails};
 use gpukill_proto::guard::{Measurement, RuleKind};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::sync::Arc;
-use std::time::Duration;
-
-#[derive(Clone, Copy)]
-pub(crate) struct GrowthParams {
-    pub(crate) by: Bytes,
-    pub(crate) within: Duration,
-}
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,

@@ -3,6 +3,7 @@
 //! short time without readings neither counts nor restarts that time ([`Streak`]).
 
 use super::super::limits::milliseconds;
+use super::super::rules::IdleParams;
 use super::super::state::streak::{Streak, StreakStatus};
 use super::super::state::{BehaviourState, GuardState, JobState, retain_keys};
 use super::behaviour::BehaviourCheck;
@@ -15,7 +16,6 @@ use gpukill_proto::guard::{Measurement, RuleKind};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Updates the activity and the claims of every job, whatever the rules ask for, and gives
 /// the context the time for which each job has done nothing.
@@ -129,14 +129,6 @@ fn is_connected(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> Option<b
         }
     }
     answer
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct IdleParams {
-    pub(crate) limit: Duration,
-    pub(crate) min_memory: Bytes,
-    pub(crate) with_connections: bool,
-    pub(crate) cpu_below: Option<Percent>,
 }
 
 pub(crate) fn evaluate(

@@ -1,22 +1,17 @@
 //! Evaluates whether a process of a job has a rogue verdict that permits an action. A
 //! verdict on weaker evidence violates no rule, whatever its risk.
 
+use super::super::rules::RogueParams;
 use super::behaviour::BehaviourCheck;
 use super::context::{EvaluatedRun, EvaluationContext};
 use super::findings::{Excess, Findings, NOT_REPORTED, SubjectIndex, ViolationDetails};
 use gpukill_proto::guard::{Measurement, RuleKind};
-use gpukill_proto::rogue::{Risk, Threat, VerdictSummary};
-
-#[derive(Clone, Copy)]
-pub(crate) struct RogueParams<'t> {
-    pub(crate) from: Risk,
-    pub(crate) threats: &'t [Threat],
-}
+use gpukill_proto::rogue::VerdictSummary;
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
     check: &BehaviourCheck,
-    terms: RogueParams<'_>,
+    terms: &RogueParams,
     findings: &mut Findings,
 ) {
     let (policy, kind) = (check.policy, RuleKind::Rogue);
@@ -54,7 +49,7 @@ pub(crate) fn evaluate(
 /// The verdict on a present process if it violates the rule, or why that is unknown.
 fn violating_verdict(
     run: &EvaluatedRun<'_>,
-    terms: RogueParams<'_>,
+    terms: &RogueParams,
 ) -> Result<Option<VerdictSummary>, &'static str> {
     if !run.sample.is_present {
         return Ok(None);

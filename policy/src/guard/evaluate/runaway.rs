@@ -2,6 +2,7 @@
 //! and frees no memory.
 
 use super::super::limits::milliseconds;
+use super::super::rules::RunawayParams;
 use super::super::state::streak::{Streak, StreakStatus};
 use super::super::state::{BehaviourState, RunawayState, retain_keys};
 use super::behaviour::BehaviourCheck;
@@ -10,14 +11,6 @@ use super::findings::{Excess, Findings, SubjectIndex, ViolationDetails};
 use gpukill_proto::guard::{Measurement, RuleKind};
 use gpukill_proto::units::{Percent, Timestamp};
 use std::sync::Arc;
-use std::time::Duration;
-
-#[derive(Clone, Copy)]
-pub(crate) struct RunawayParams {
-    pub(crate) above: Percent,
-    pub(crate) limit: Duration,
-    pub(crate) orphaned: bool,
-}
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,

@@ -1,6 +1,7 @@
 //! Evaluates whether a job holds much memory for long, and does little with it.
 
 use super::super::limits::milliseconds;
+use super::super::rules::WasteParams;
 use super::super::state::window::{Merge as _, UtilizationSum, WasteSum, Window};
 use super::super::state::{BehaviourState, retain_keys};
 use super::behaviour::BehaviourCheck;
@@ -8,16 +9,8 @@ use super::context::EvaluationContext;
 use super::findings::{Excess, Findings, SubjectIndex, ViolationDetails};
 use super::idle::SERVICE_UNKNOWN;
 use gpukill_proto::guard::{Measurement, RuleKind};
-use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
-use std::time::Duration;
-
-#[derive(Clone, Copy)]
-pub(crate) struct WasteParams {
-    pub(crate) below: Percent,
-    pub(crate) min_memory: Bytes,
-    pub(crate) hours: Duration,
-}
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,

@@ -2,7 +2,7 @@
 
 use super::{
     BehaviourRule, ForbiddenBehaviour, Glob, GpuPolicy, GpuSelector, GroupPolicy, Limits, Measures,
-    Members, RuleSet, TimePolicy, UserPolicy,
+    Members, RogueParams, RuleSet, TimePolicy, UserPolicy,
 };
 use crate::guard::schedule::Hours;
 use gpukill_proto::guard::edit::PolicyKind;
@@ -221,46 +221,37 @@ impl Terms {
 fn behaviour_text(behaviour: &ForbiddenBehaviour) -> String {
     match behaviour {
         ForbiddenBehaviour::Duration(most) => format!("at most {} a process", length_text(*most)),
-        ForbiddenBehaviour::Idle {
-            limit,
-            min_memory,
-            with_connections,
-            cpu_below,
-        } => {
-            let mut text = idle_text(*limit, *min_memory);
-            if let Some(Percent(cpu)) = cpu_below {
+        ForbiddenBehaviour::Idle(idle) => {
+            let mut text = idle_text(idle.limit, idle.min_memory);
+            if let Some(Percent(cpu)) = idle.cpu_below {
                 text.push_str(&format!(" and under {cpu} % of a core"));
             }
-            if *with_connections {
+            if idle.with_connections {
                 text.push_str(", with clients too");
             }
             text
         }
-        ForbiddenBehaviour::Waste {
-            below,
-            min_memory,
-            hours,
-        } => format!(
+        ForbiddenBehaviour::Waste(waste) => format!(
             "at least {} % busy over {} with {} or more",
-            below.0,
-            length_text(*hours),
-            size_text(*min_memory)
+            waste.below.0,
+            length_text(waste.hours),
+            size_text(waste.min_memory)
         ),
-        ForbiddenBehaviour::Runaway {
-            above,
-            limit,
-            orphaned,
-        } => {
-            let orphan = if *orphaned { ", without a parent" } else { "" };
-            let (above, limit) = (above.0, length_text(*limit));
+        ForbiddenBehaviour::Runaway(runaway) => {
+            let orphan = if runaway.orphaned {
+                ", without a parent"
+            } else {
+                ""
+            };
+            let (above, limit) = (runaway.above.0, length_text(runaway.limit));
             format!("at most {limit} above {above} %{orphan}")
         }
-        ForbiddenBehaviour::Growth { by, within } => format!(
+        ForbiddenBehaviour::Growth(growth) => format!(
             "memory grows by at most {} within {}",
-            size_text(*by),
-            length_text(*within)
+            size_text(growth.by),
+            length_text(growth.within)
         ),
-        ForbiddenBehaviour::Rogue { from, threats } => {
+        ForbiddenBehaviour::Rogue(RogueParams { from, threats }) => {
             let threats: Vec<String> = threats.iter().map(|it| it.label().to_owned()).collect();
             let threats = match threats.is_empty() {
                 true => "rogues".to_owned(),

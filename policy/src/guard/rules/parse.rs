@@ -23,19 +23,15 @@ pub use hours::format_toml_time;
 
 pub use reference::print_reference;
 
-use super::RuleSet;
+use super::{GpuPolicy, GroupPolicy, RuleSet, TimePolicy, UserPolicy};
 use field::TableEntry;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{PolicyKind, RuleMistake};
-use gpukill_proto::settings::position::{
-    LineIndex, TextPosition, are_all_duplicate_keys, syntax_errors,
-};
+use gpukill_proto::service::MAX_RULES_BYTES;
+use gpukill_proto::settings::position::{ParsedText, TextPosition};
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 use value_reader::{ParseState, TextOrigin, ValueReader};
-
-/// The largest rules file, in bytes.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The largest number of policies and rules in a file.
 pub const MAX_POLICIES: usize = 10_000;
@@ -64,42 +60,37 @@ pub fn parse_generated(text: &str) -> Result<RuleSet, Vec<RuleMistake>> {
 }
 
 fn parse_from(source: TextOrigin, text: &str) -> Result<RuleSet, Vec<RuleMistake>> {
-    if text.len() > MAX_FILE_BYTES {
+    if text.len() > MAX_RULES_BYTES {
         let size = text.len();
         return Err(vec![RuleMistake {
             position: Some(TextPosition { line: 1, column: 1 }),
             path: String::new(),
-            what: format!("is {size} bytes long: at most {MAX_FILE_BYTES} are allowed"),
+            what: format!("is {size} bytes long: at most {MAX_RULES_BYTES} are allowed"),
             suggestion: None,
         }]);
     }
-    let (table, errors) = DeTable::parse_recoverable(text);
-    let lines = LineIndex::new(text);
-    let mut mistakes = Vec::new();
-    if !errors.is_empty() {
-        let broken = syntax_errors(&errors, &lines).into_iter();
-        let mistake = |(offset, what): (usize, String)| {
-            // JSON has `null`, and so have the files in gpu-kill's documentation.
-            let is_null = text.get(offset..).is_some_and(|it| it.starts_with("null"));
-            RuleMistake {
-                position: Some(lines.position(offset)),
-                path: String::new(),
-                what: if is_null {
-                    "null is not a value".to_owned()
-                } else {
-                    what
-                },
-                suggestion: is_null.then(|| "leave the key out".to_owned()),
-            }
-        };
-        mistakes.extend(broken.take(value_reader::MAX_MISTAKES).map(mistake));
-        // Other mistakes are known only if all of the text was parsed.
-        if !are_all_duplicate_keys(&errors) {
-            return Err(mistakes);
+    let parsed = ParsedText::parse(text);
+    let mistake = |(offset, what): (usize, String)| {
+        // JSON has `null`, and so have the files in gpu-kill's documentation.
+        let is_null = text.get(offset..).is_some_and(|it| it.starts_with("null"));
+        RuleMistake {
+            position: Some(parsed.lines.position(offset)),
+            path: String::new(),
+            what: if is_null {
+                "null is not a value".to_owned()
+            } else {
+                what
+            },
+            suggestion: is_null.then(|| "leave the key out".to_owned()),
         }
+    };
+    let broken = parsed.errors.into_iter().take(value_reader::MAX_MISTAKES);
+    let mut mistakes: Vec<RuleMistake> = broken.map(mistake).collect();
+    if !parsed.is_complete {
+        return Err(mistakes);
     }
-    let mut state = ParseState::new(source, text, lines);
-    let rules = read_root_table(table.get_ref(), &mut state);
+    let mut state = ParseState::new(source, text, parsed.lines);
+    let rules = read_root_table(parsed.table.get_ref(), &mut state);
     match (state.finish(), mistakes.is_empty()) {
         (Ok(positions), true) => Ok(RuleSet { positions, ..rules }),
         (Ok(_), false) => Err(mistakes),
@@ -174,6 +165,20 @@ pub fn sections() -> [Section; 3] {
     ]
 }
 
+/// The heading of each kind of table, and the names of its keys.
+fn key_tables() -> [(&'static str, Vec<String>); 8] {
+    [
+        ("[global]", field::names(global::GLOBAL)),
+        ("[enforcement]", field::names(global::ENFORCEMENT)),
+        ("[protect]", field::names(global::PROTECT)),
+        ("[user_policies.NAME]", field::names(UserPolicy::KEYS)),
+        ("[group_policies.NAME]", field::names(GroupPolicy::KEYS)),
+        ("[gpu_policies.NAME]", field::names(GpuPolicy::KEYS)),
+        ("[[time_policies]]", field::names(TimePolicy::KEYS)),
+        ("[[rules]]", field::names(behaviour::BehaviourDraft::KEYS)),
+    ]
+}
+
 /// The policies in a table of tables, by name.
 fn read_named_policies<T: TableEntry>(at: &mut ValueReader<'_, '_>, left: &mut usize) -> Vec<T> {
     let DeValue::Table(table) = at.value.get_ref() else {
@@ -183,9 +188,16 @@ fn read_named_policies<T: TableEntry>(at: &mut ValueReader<'_, '_>, left: &mut u
     };
     let mut policies = Vec::new();
     for (key, value) in table {
+        let section = at.path.clone();
         let mut at = at.child(key, value);
         if !count_policy(left, &mut at) {
             break;
+        }
+        if !matches!(value.get_ref(), DeValue::Table(_)) {
+            let what = format!("{} is not a table", at.source_text());
+            let suggestion = format!("write [{section}.NAME] above the keys of a policy");
+            at.report_with_suggestion(what, Some(suggestion));
+            continue;
         }
         policies.extend(T::read(key.get_ref(), &mut at));
     }

@@ -27,11 +27,11 @@ fn rules_with(rules: usize, behaviour: &ForbiddenBehaviour) -> RuleSet {
 const AT_ONCE: ForbiddenBehaviour = ForbiddenBehaviour::Duration(Duration::ZERO);
 
 fn waste() -> ForbiddenBehaviour {
-    ForbiddenBehaviour::Waste {
+    ForbiddenBehaviour::Waste(WasteParams {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: minutes(60),
-    }
+    })
 }
 
 /// The numbers of processes and of violations after three samples, or why the replay ended

@@ -223,17 +223,17 @@ fn new_rule_uses_kept_state() {
         ..dry_run_rules()
     };
     let ten = minutes(10);
-    let idle = ForbiddenBehaviour::Idle {
+    let idle = ForbiddenBehaviour::Idle(IdleParams {
         limit: ten,
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
-    };
-    let waste = ForbiddenBehaviour::Waste {
+    });
+    let waste = ForbiddenBehaviour::Waste(WasteParams {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: ten,
-    };
+    });
     let kinds = [
         (ForbiddenBehaviour::Duration(ten), 1, 1),
         (idle, 1, 59),

@@ -110,6 +110,7 @@ fn process(pid: u32, uids: Uids, namespace_creator: Option<u32>) -> ProcessInfo 
         pid_namespace: None,
         is_namespace_init: false,
         owner: Reading::Unsupported,
+        person_name: Reading::Unsupported,
         command: Reading::Unsupported,
         container: Reading::Value(None),
         job: Reading::Unsupported,

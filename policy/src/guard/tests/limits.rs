@@ -178,25 +178,25 @@ fn label_is_a_name_not_a_uid() {
 
 #[test]
 fn behaviour_rules_apply_in_addition() {
-    let idle = ForbiddenBehaviour::Idle {
+    let idle = ForbiddenBehaviour::Idle(IdleParams {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
-    };
+    });
     let notebooks = BehaviourRule {
         processes: globs(&["jupyter*"]),
         ..behaviour_rule("notebooks", idle)
     };
-    let waste = ForbiddenBehaviour::Waste {
+    let waste = ForbiddenBehaviour::Waste(WasteParams {
         below: Percent(7),
         min_memory: Bytes(0),
         hours: minutes(60),
-    };
-    let growth = ForbiddenBehaviour::Growth {
+    });
+    let growth = ForbiddenBehaviour::Growth(GrowthParams {
         by: Bytes(9),
         within: minutes(60),
-    };
+    });
     let rules = RuleSet {
         defaults: memory_limit(1),
         behaviours: vec![

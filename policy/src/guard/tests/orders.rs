@@ -132,6 +132,25 @@ fn started_order_does_not_repeat_soon() {
 }
 
 #[test]
+fn restart_during_signals_gives_no_immunity() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world, ending) = chosen_job(mode);
+        guard.state.mark_started(&ending);
+        // A late member may have been signalled, too.
+        world.start(101, "bob").uses(0, 1, 50).job("tree 99");
+        assert_eq!(times_chosen(&mut guard, &mut world, 1), [0; 0]);
+        reload_state(&mut guard);
+        guard.state = guard.state.into_restarted();
+        assert!(!guard.state.may_execute(&guard.compiled_rules, &ending));
+        let again = choices_with_outcome(&mut guard, &mut world, 30);
+        // As for any survivor, two minutes after it was chosen first.
+        let (at, pids) = again.first().unwrap();
+        assert!((110..=140).contains(at), "{mode:?} {again:?}");
+        assert_eq!(pids, &[100, 101], "{mode:?}");
+    }
+}
+
+#[test]
 fn survivors_are_retried_with_growing_waits() {
     for mode in [GuardMode::Soft, GuardMode::Enforce] {
         let (mut guard, mut world) = surviving_job(mode);

@@ -104,6 +104,24 @@ fn counts_and_first_reason() {
 }
 
 #[test]
+fn unseen_processes_count_as_left() {
+    let of = |endings| {
+        let report = KillReport {
+            unchecked: Some("there are more than 7 processes".into()),
+            ..kill_report(endings, Vec::new())
+        };
+        let summary = summarize_report(evaluated_job(&tree(100)), &report);
+        (summary.ended, summary.left, summary.why)
+    };
+    let ended = End::Ended(KillSignal::Kill, 10);
+    let why = "processes of it may be left: there are more than 7 processes";
+    assert_eq!(of(vec![ended.clone()]), (1, 1, Some(why.to_owned())));
+    let failed = End::Failed("no pidfd".into());
+    let why = "process 101: no pidfd";
+    assert_eq!(of(vec![ended, failed]), (1, 1, Some(why.to_owned())));
+}
+
+#[test]
 fn reports_unreleased_memory() {
     let memory = |after_ms| MemoryReclaim {
         device: DeviceId("GPU-0".into()),
@@ -130,12 +148,12 @@ fn reports_unreleased_memory() {
 
 #[test]
 fn snooze_of_another_rule_is_no_outcome() {
-    let idle = ForbiddenBehaviour::Idle {
+    let idle = ForbiddenBehaviour::Idle(IdleParams {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
-    };
+    });
     let live = RuleSet {
         mode: GuardMode::Soft,
         behaviours: vec![behaviour_rule("idle", idle)],

@@ -235,12 +235,12 @@ fn preset(text: &str) -> RuleSet {
 
 /// Every idle job is ended, including services.
 fn idle(limit: u64) -> RuleSet {
-    let behaviour = ForbiddenBehaviour::Idle {
+    let behaviour = ForbiddenBehaviour::Idle(IdleParams {
         limit: minutes(limit),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
-    };
+    });
     let mut rules = RuleSet {
         mode: GuardMode::Soft,
         behaviours: vec![BehaviourRule {

@@ -155,33 +155,33 @@ fn all_kinds_of_rules(mode: GuardMode, armed_mode: EnforcementMode) -> RuleSet {
         behaviours: vec![
             behaviour_rule(
                 "waste",
-                ForbiddenBehaviour::Waste {
+                ForbiddenBehaviour::Waste(WasteParams {
                     below: Percent(20),
                     min_memory: Bytes(10 * GIB),
                     hours: Duration::from_secs(40),
-                },
+                }),
             ),
             behaviour_rule(
                 "runaway",
-                ForbiddenBehaviour::Runaway {
+                ForbiddenBehaviour::Runaway(RunawayParams {
                     above: Percent(80),
                     limit: Duration::from_secs(30),
                     orphaned: false,
-                },
+                }),
             ),
             behaviour_rule(
                 "growth",
-                ForbiddenBehaviour::Growth {
+                ForbiddenBehaviour::Growth(GrowthParams {
                     by: Bytes(GIB),
                     within: Duration::from_secs(40),
-                },
+                }),
             ),
             behaviour_rule(
                 "rogues",
-                ForbiddenBehaviour::Rogue {
+                ForbiddenBehaviour::Rogue(RogueParams {
                     from: Risk::Medium,
                     threats: Threat::ALL.to_vec(),
-                },
+                }),
             ),
         ],
         ..RuleSet::default()

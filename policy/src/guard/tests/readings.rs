@@ -84,11 +84,11 @@ fn missing_readings_can_make_waste_unknown() {
     let wasteful = |below| RuleSet {
         behaviours: vec![behaviour_rule(
             "waste",
-            ForbiddenBehaviour::Waste {
+            ForbiddenBehaviour::Waste(WasteParams {
                 below: Percent(below),
                 min_memory: Bytes(0),
                 hours: minutes(10),
-            },
+            }),
         )],
         ..dry_run_rules()
     };

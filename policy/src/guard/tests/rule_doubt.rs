@@ -61,11 +61,11 @@ fn idleness_and_waste_always_warn_first() {
     wasteful.defaults.idle = None;
     wasteful.behaviours = vec![behaviour_rule(
         "waste",
-        ForbiddenBehaviour::Waste {
+        ForbiddenBehaviour::Waste(WasteParams {
             below: Percent(10),
             min_memory: Bytes(0),
             hours: minutes(10),
-        },
+        }),
     )];
     for mut rules in [
         idle_rules(GuardMode::Enforce),
@@ -184,11 +184,11 @@ fn confirmation_survives_unrelated_changes() {
             }));
         }),
         ("a rule on waste", false, &|it| {
-            let waste = ForbiddenBehaviour::Waste {
+            let waste = ForbiddenBehaviour::Waste(WasteParams {
                 below: Percent(10),
                 min_memory: Bytes(0),
                 hours: minutes(10),
-            };
+            });
             it.behaviours.push(behaviour_rule("waste", waste));
         }),
     ];

@@ -7,21 +7,21 @@ use gpukill_proto::model::NetworkRole;
 
 /// Idle for a minute, ended after a grace period of a minute.
 fn idle_rule() -> BehaviourRule {
-    let behaviour = ForbiddenBehaviour::Idle {
+    let behaviour = ForbiddenBehaviour::Idle(IdleParams {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
-    };
+    });
     with_grace(behaviour_rule("idle", behaviour))
 }
 
 fn waste_rule() -> BehaviourRule {
-    let behaviour = ForbiddenBehaviour::Waste {
+    let behaviour = ForbiddenBehaviour::Waste(WasteParams {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: minutes(1),
-    };
+    });
     with_grace(behaviour_rule("waste", behaviour))
 }
 

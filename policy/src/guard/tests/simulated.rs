@@ -189,6 +189,47 @@ fn ended_jobs(records: &[GuardRecord]) -> Vec<(RuleKind, String)> {
 }
 
 #[test]
+fn replay_counts_the_end_of_a_job_once() {
+    use crate::guard::replay::Replay;
+    let rules = RuleSet {
+        armed_mode: EnforcementMode::Enforce,
+        defaults: Limits {
+            memory: gib(20),
+            processes: Some(1),
+            ..Limits::default()
+        },
+        ..dry_run_rules()
+    };
+    let mut world = TestHost::new(1);
+    for pid in [100, 101] {
+        world.start(pid, "alice").uses(0, 15, 50).job("train");
+    }
+    let mut replay = Replay::new(rules, Timestamp(0));
+    for _ in 0..60 {
+        let mut sample = world.next_sample(SAMPLE_MS);
+        for run in sample.runs.values_mut() {
+            run.usage.busy_ms = SAMPLE_MS;
+        }
+        replay.add(&sample).unwrap();
+    }
+    let replayed = replay.finish();
+    // Both rules choose the job, as they do in a dry run.
+    let chosen: Vec<RuleKind> = ended_jobs(&replayed.records)
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
+    assert!(chosen.contains(&RuleKind::Memory) && chosen.contains(&RuleKind::Processes));
+    let mut counts: Vec<(RuleKind, u64, bool)> = replayed
+        .outcomes
+        .iter()
+        .map(|it| (it.rule.kind, it.ended, it.freed_ms > 0))
+        .collect();
+    counts.sort();
+    let expected = [(RuleKind::Memory, 1, true), (RuleKind::Processes, 0, false)];
+    assert_eq!(counts, expected);
+}
+
+#[test]
 fn other_rules_still_see_the_job() {
     // alice may not use the GPU, is idle, holds too much, and has too many processes.
     let rules = RuleSet {

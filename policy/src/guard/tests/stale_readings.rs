@@ -63,38 +63,38 @@ fn violations_of_each_kind() -> Vec<(&'static str, RuleSet, UseStep)> {
         ),
         (
             "idle, with little processor time",
-            of_rule(ForbiddenBehaviour::Idle {
+            of_rule(ForbiddenBehaviour::Idle(IdleParams {
                 limit: minutes(1),
                 min_memory: Bytes(0),
                 with_connections: true,
                 cpu_below: Some(Percent(5)),
-            }),
+            })),
             |_, world| _ = world.process(100).uses(0, 40, 0).computes(Some(0)),
         ),
         (
             "waste",
-            of_rule(ForbiddenBehaviour::Waste {
+            of_rule(ForbiddenBehaviour::Waste(WasteParams {
                 below: Percent(30),
                 min_memory: Bytes(GIB),
                 hours: minutes(20),
-            }),
+            })),
             idles,
         ),
         (
             "runaway",
-            of_rule(ForbiddenBehaviour::Runaway {
+            of_rule(ForbiddenBehaviour::Runaway(RunawayParams {
                 above: Percent(50),
                 limit: minutes(1),
                 orphaned: false,
-            }),
+            })),
             works,
         ),
         (
             "growth",
-            of_rule(ForbiddenBehaviour::Growth {
+            of_rule(ForbiddenBehaviour::Growth(GrowthParams {
                 by: Bytes(GIB),
                 within: minutes(4),
-            }),
+            })),
             |nth, world| _ = world.process(100).uses(0, 2 + nth as u64, 50),
         ),
         ("memory", of_default(memory_limit(20)), idles),

@@ -40,20 +40,20 @@ proptest! {
 
 #[test]
 fn gone_processes_are_dropped() {
-    let waste = ForbiddenBehaviour::Waste {
+    let waste = ForbiddenBehaviour::Waste(WasteParams {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: minutes(60),
-    };
-    let grows = ForbiddenBehaviour::Growth {
+    });
+    let grows = ForbiddenBehaviour::Growth(GrowthParams {
         by: Bytes(GIB),
         within: minutes(60),
-    };
-    let runs = ForbiddenBehaviour::Runaway {
+    });
+    let runs = ForbiddenBehaviour::Runaway(RunawayParams {
         above: Percent(0),
         limit: minutes(60),
         orphaned: false,
-    };
+    });
     let rules = RuleSet {
         armed_mode: EnforcementMode::Enforce,
         defaults: Limits {
@@ -112,20 +112,20 @@ fn rules_with_window(kind: usize) -> RuleSet {
             }];
         }
         2 => {
-            let waste = ForbiddenBehaviour::Waste {
+            let waste = ForbiddenBehaviour::Waste(WasteParams {
                 below: Percent(95),
                 min_memory: Bytes(0),
                 hours: minutes(5),
-            };
+            });
             rules.behaviours = vec![behaviour_rule("waste", waste)];
         }
         _ => {
-            let idle = ForbiddenBehaviour::Idle {
+            let idle = ForbiddenBehaviour::Idle(IdleParams {
                 limit: minutes(5),
                 min_memory: Bytes(0),
                 with_connections: kind == 3,
                 cpu_below: None,
-            };
+            });
             rules.enforcement.idle_below = Percent(91);
             rules.behaviours = vec![behaviour_rule("idle", idle)];
         }

@@ -213,10 +213,10 @@ fn maintenance_across_midnight() {
 
 #[test]
 fn leaking_process() {
-    let leak = ForbiddenBehaviour::Growth {
+    let leak = ForbiddenBehaviour::Growth(GrowthParams {
         by: Bytes(8 * GIB),
         within: minutes(120),
-    };
+    });
     let rules = RuleSet {
         behaviours: vec![behaviour_rule("leak", leak)],
         ..dry_run_rules()
@@ -300,12 +300,12 @@ fn server_waiting_for_requests() {
             processes: globs(&["vllm*"]),
             ..behaviour_rule(
                 "loaded-servers",
-                ForbiddenBehaviour::Idle {
+                ForbiddenBehaviour::Idle(IdleParams {
                     limit: minutes(90),
                     min_memory: Bytes(20 * GIB),
                     with_connections: true,
                     cpu_below: None,
-                },
+                }),
             )
         }],
         ..dry_run_rules()

@@ -359,11 +359,11 @@ fn window_violation_keeps_its_start() {
         mode: GuardMode::Soft,
         behaviours: vec![behaviour_rule(
             "waste",
-            ForbiddenBehaviour::Waste {
+            ForbiddenBehaviour::Waste(WasteParams {
                 below: Percent(10),
                 min_memory: Bytes(GIB),
                 hours: minutes(10),
-            },
+            }),
         )],
         ..dry_run_rules()
     };

@@ -199,7 +199,7 @@ fn monitor_by_name_prevents_end() {
     ];
     let search_text =
         "nvtop 4711 of carol has the device open too, and counts as a monitor only by its name";
-    for (monitor, is_told) in cases {
+    for (monitor, is_named) in cases {
         let watched = device(vec![worker(7), holder(8), monitor]);
         let found = find_causes(&watched, NOW);
         let causes: Vec<Cause> = found.iter().map(|found| found.cause).collect();
@@ -207,10 +207,10 @@ fn monitor_by_name_prevents_end() {
         for found in &found {
             assert_eq!(
                 found.evidence.iter().any(|text| text == search_text),
-                is_told
+                is_named
             );
         }
-        let ends = if is_told { vec![] } else { vec![7] };
+        let ends = if is_named { vec![] } else { vec![7] };
         assert_eq!(suggested_pids(&watched), ends);
     }
 }

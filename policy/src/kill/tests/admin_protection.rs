@@ -66,6 +66,58 @@ fn users_are_protected() {
             Some("the admin protects processes of 1000"),
         ),
         (
+            "the name of who made its namespace",
+            by_admin(by_name, "python", |p| {
+                p.lineage.uid = Some(100_999);
+                p.namespace_owner = Reading::Value(Some(1000));
+                p.owner = Reading::Value("container lab".into());
+            }),
+            Some("the admin protects processes of alice"),
+        ),
+        (
+            "a namespace of an unknown name",
+            by_admin(by_name, "python", |p| {
+                p.lineage.uid = Some(100_999);
+                p.namespace_owner = Reading::Value(Some(1000));
+                p.person_name = Reading::Failed("not resolved yet".into());
+            }),
+            Some(doubt),
+        ),
+        (
+            "an unknown name, which no entry needs",
+            by_admin(
+                |p| p.users = vec!["1005".into()],
+                "python",
+                |p| p.person_name = Reading::Failed("not resolved yet".into()),
+            ),
+            None,
+        ),
+        (
+            "a number instead of an unknown name",
+            by_admin(by_name, "python", |p| {
+                p.owner = Reading::Value("1000".into());
+                p.person_name = Reading::Failed("not resolved yet".into());
+            }),
+            Some(doubt),
+        ),
+        (
+            "a user without a name",
+            by_admin(by_name, "python", |p| {
+                p.lineage.uid = Some(4242);
+                p.owner = Reading::Value("4242".into());
+                p.person_name = Reading::Unsupported;
+            }),
+            None,
+        ),
+        (
+            "an unknown namespace",
+            by_admin(named, "python", |p| {
+                p.lineage.uid = Some(100_999);
+                p.namespace_owner = Reading::Failed("not permitted".into());
+            }),
+            Some(doubt),
+        ),
+        (
             "a label of eve's container",
             by_admin(named, "python", |p| {
                 p.lineage.uid = Some(100_999);

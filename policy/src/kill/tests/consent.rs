@@ -74,7 +74,9 @@ fn several_matches_need_batch() {
         ("two pids", plan(&by_pid, 2, 0, 0), "yes", Given, Given),
         ("two pids", plan(&by_pid, 2, 0, 0), "batch", Ask, Given),
         ("a job of a pid", plan(&by_pid, 1, 8, 0), "", Ask, NeedsYes),
-        ("one by user", plan(&by_user, 1, 0, 0), "", Given, Given),
+        ("one by user", plan(&by_user, 1, 0, 0), "", Ask, Given),
+        ("one by user", plan(&by_user, 1, 0, 0), "yes", Given, Given),
+        ("a pid of a user", plan(&both, 1, 0, 0), "", Given, Given),
         ("a job by user", plan(&by_user, 1, 8, 0), "", Ask, NeedsYes),
         (
             "two by user",
@@ -105,7 +107,7 @@ fn several_matches_need_batch() {
             NeedsBatch,
             NeedsBatch,
         ),
-        ("one of two", plan(&by_user, 1, 0, 1), "batch", Given, Given),
+        ("one of two", plan(&by_user, 1, 0, 1), "batch", Ask, Given),
         ("one of two pids", plan(&by_pid, 1, 0, 1), "", Given, Given),
         (
             "pids of a user",
@@ -198,8 +200,8 @@ fn targets() -> impl Strategy<Value = Vec<KillTarget>> {
 }
 
 proptest! {
-    /// On a terminal, only a single process of the caller's own on a GPU is ended
-    /// without a question. `--yes` is never asked, and off a terminal no question is
+    /// On a terminal, only a single process of the caller's own on a GPU, named by its
+    /// pid, is ended without a question. `--yes` is never asked, and off a terminal no question is
     /// asked.
     #[test]
     fn nothing_surprising_ends_unasked(
@@ -223,7 +225,9 @@ proptest! {
             it.owner == Reading::Value("alice".into()) && !it.holds.is_empty()
         });
         match required_consent(&plan, context) {
-            Consent::Given if can_ask => prop_assert!(yes || (is_plain && ended.len() <= 1)),
+            Consent::Given if can_ask => {
+                prop_assert!(yes || ended.is_empty() || (by_pid && is_plain && ended.len() == 1));
+            }
             Consent::Given => prop_assert!(yes || batch || ended.len() <= 1),
             Consent::Ask => prop_assert!(can_ask && !yes && !ended.is_empty()),
             Consent::NeedsBatch => prop_assert!(!batch && !by_pid),

@@ -92,6 +92,7 @@ pub(super) fn process(pid: u32, parent: u32, uid: u32, name: &str) -> ProcessInf
         pid_namespace: None,
         is_namespace_init: false,
         owner: Reading::Value(name_of(uid)),
+        person_name: Reading::Value(name_of(uid)),
         command: Reading::Value(format!("{name} of {}", name_of(uid))),
         container: Reading::Value(None),
         job: Reading::Unsupported,
@@ -342,6 +343,10 @@ impl KillTestHost {
             processes: &self.process_table,
             protection: &self.protection,
         }
+    }
+
+    pub(super) fn daemon_family(&self) -> protection::DaemonFamily {
+        protection::DaemonFamily::new(self.protection.daemon, &self.process_table)
     }
 
     pub(super) fn plan(&self, caller: &Caller, request: &KillRequest) -> Result<KillPlan, Refusal> {

@@ -208,8 +208,8 @@ proptest! {
         let plain = caller.uid != 0 && (caller.contained || caller.groups.is_empty() || caller.uid == ALICE);
         for key in ended(&plan) {
             let process = &test_host.process_table[&key.pid];
-            let table = &test_host.process_table;
-            prop_assert_eq!(protection_of(process, table, &test_host.protection), None);
+            let family = test_host.daemon_family();
+            prop_assert_eq!(protection_of(process, &family, &test_host.protection), None);
             let namespace_owner = process.namespace_owner.known().copied().flatten();
             let operation = Operation::End { uids: process.uids.known().copied(), namespace_owner };
             prop_assert_eq!(check(&caller, operation, &test_host.roles), Ruling::Allow);

@@ -17,7 +17,7 @@ pub(super) const LOGIN: &str = "it is a login service or keeps login sessions";
 fn find_protection(test_host: &KillTestHost, pid: u32) -> Option<ProtectionReason> {
     protection::protection_of(
         &test_host.process_table[&pid],
-        &test_host.process_table,
+        &test_host.daemon_family(),
         &test_host.protection,
     )
 }
@@ -140,6 +140,21 @@ fn parent_cycle_terminates() {
     test_host.add(process(300, 301, 0, "python"));
     test_host.add(process(301, 300, 0, "python"));
     assert_eq!(protection_reason(&test_host), None);
+}
+
+/// With a walk to the top for each process this takes minutes: 200 million steps in each check.
+#[test]
+fn long_chain_of_children_is_planned() {
+    const LENGTH: u32 = 20_000;
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(1_000, 1, ALICE, "python"));
+    test_host.list_process(1_000, 0, 1);
+    for pid in 1_001..1_000 + LENGTH {
+        test_host.fork(pid, pid - 1, "python");
+    }
+    let plan = test_host.plan(&alice(), &request(pids(&[1_000]), KillScope::Tree));
+    let targets = plan.unwrap().targets;
+    assert_eq!(targets.len(), 20_000);
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn context<'a>(
         roles: &test_host.roles,
         operators: "gpukill-operators",
         processes: &test_host.process_table,
+        family: Box::leak(Box::new(test_host.daemon_family())),
         protection: &test_host.protection,
         before: test_host.process_table.get(&target.key.pid),
         person: None,
@@ -302,6 +303,24 @@ fn current_rights_and_protection_count() {
     let found = veto_for(&test_host, &target, &bare, &caller(0, &[]), true);
     let why = "the admin protects processes of alice";
     assert_eq!(found, Some(Outcome::Protected(why.into())));
+    // Another user has another name, which is not read.
+    test_host.protection.users = vec!["carol".into()];
+    assert_eq!(
+        veto_for(&test_host, &target, &bare, &caller(0, &[]), true),
+        None
+    );
+    bare.lineage.uid = Some(1003);
+    bare.person_name = Reading::Failed("not requested".into());
+    let found = veto_for(&test_host, &target, &bare, &caller(0, &[]), true);
+    let why = "its owner is not known, and the admin protects some users";
+    assert_eq!(found, Some(Outcome::Protected(why.into())));
+    // The executor reads the name of the user it has now.
+    for (name, is_protected) in [("carol", true), ("dora", false)] {
+        bare.person_name = Reading::Value(name.into());
+        let found = veto_for(&test_host, &target, &bare, &caller(0, &[]), true);
+        let found = matches!(found, Some(Outcome::Protected(_)));
+        assert_eq!(found, is_protected, "{name}");
+    }
 }
 
 #[test]
@@ -337,6 +356,31 @@ fn facts_not_reread_keep_their_value() {
     let unclear = Outcome::Unclear("its owner is not known".into());
     let found = veto_for(&test_host, &named, &unknown, &root, true);
     assert_eq!(found, Some(unclear));
+}
+
+#[test]
+fn late_member_has_the_name_of_its_container() {
+    let mut test_host = host();
+    test_host.protection.containers = vec!["prod".into()];
+    let mut late = process(302, 300, ALICE, "python");
+    late.container = Reading::Value(Some(Container {
+        name: Reading::Failed("not requested".into()),
+        ..container('a', "x", None)
+    }));
+    let late_target = KillTarget {
+        key: late.lineage.key,
+        ..target(&test_host, 301)
+    };
+    let protected = Outcome::Protected("the admin protects container prod".into());
+    for (name, expected) in [("dev", None), ("prod", Some(protected))] {
+        test_host.process_mut(300).container = Reading::Value(Some(container('a', name, None)));
+        let root = caller(0, &[]);
+        let again = RecheckContext {
+            before: Some(&late),
+            ..context(&test_host, &late_target, &root, true)
+        };
+        assert_eq!(veto(&late_target, &late, &again), expected, "{name}");
+    }
 }
 
 #[test]

@@ -4,10 +4,9 @@ use super::super::resolve::resolve;
 use super::super::*;
 use super::fixture::*;
 use super::resolve::{host, resolve_pids, text};
-use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MAX_PIDS};
+use gpukill_proto::kill::{KillRequest, KillScope, KillSelector};
 use gpukill_proto::model::ContainerId;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::units::Bytes;
 
 #[test]
 fn contradictory_requests_are_refused() {
@@ -15,80 +14,7 @@ fn contradictory_requests_are_refused() {
     let plain = |selector| request(selector, KillScope::Process);
     let invalid = |why: &str| Refusal::Invalid(why.to_owned());
     let cases = [
-        (
-            plain(none()),
-            "nothing is selected: name pids or give a selector option",
-        ),
-        (
-            plain(pids(&vec![7; MAX_PIDS + 1])),
-            "1025 pids are named: at most 1024 are allowed",
-        ),
-        (
-            KillRequest {
-                signal_timeout_ms: 0,
-                ..plain(pids(&[300]))
-            },
-            "the signal timeout of 0 ms is out of range: 1 to 600000",
-        ),
-        (
-            KillRequest {
-                signal_timeout_ms: 600_001,
-                ..plain(pids(&[300]))
-            },
-            "the signal timeout of 600001 ms is out of range: 1 to 600000",
-        ),
-        (
-            KillRequest {
-                signal: Some(KillSignal::Kill),
-                ..plain(pids(&[300]))
-            },
-            "SIGKILL needs --force",
-        ),
-        (
-            KillRequest {
-                any_process: true,
-                ..plain(pids(&[300, 301]))
-            },
-            "--any-process takes one pid and nothing else",
-        ),
-        (
-            KillRequest {
-                any_process: true,
-                ..plain(KillSelector {
-                    user: text("alice"),
-                    ..pids(&[300])
-                })
-            },
-            "--any-process takes one pid and nothing else",
-        ),
-        (
-            plain(KillSelector {
-                user: text(""),
-                ..none()
-            }),
-            "--user is empty",
-        ),
-        (
-            plain(KillSelector {
-                filter: text(""),
-                ..pids(&[300])
-            }),
-            "--filter is empty",
-        ),
-        (
-            plain(KillSelector {
-                gpu: text(""),
-                ..none()
-            }),
-            "--gpu is empty",
-        ),
-        (
-            plain(KillSelector {
-                job: text(&"x".repeat(513)),
-                ..none()
-            }),
-            "--job has 513 bytes: at most 512 are allowed",
-        ),
+        (plain(none()), "no process is selected"),
         (
             plain(KillSelector {
                 filter: text("py["),
@@ -103,13 +29,6 @@ fn contradictory_requests_are_refused() {
             }),
             "\"(\\\\w{50}\\\\d{50}){50}\" is not a regular expression: \
              compiled regex exceeded size limit",
-        ),
-        (
-            plain(KillSelector {
-                min_memory: Some(Bytes(0)),
-                ..none()
-            }),
-            "--min-memory 0 excludes nothing",
         ),
     ];
     let test_host = host();

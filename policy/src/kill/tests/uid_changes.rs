@@ -26,6 +26,7 @@ fn veto_of_uid_change(
         roles: &test_host.roles,
         operators: "gpukill-operators",
         processes: &test_host.process_table,
+        family: &test_host.daemon_family(),
         protection: &test_host.protection,
         before: Some(before),
         person,

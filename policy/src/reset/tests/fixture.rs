@@ -135,6 +135,7 @@ impl GpuTestHost {
             pid_namespace: None,
             is_namespace_init: false,
             owner: Reading::Value("alice".into()),
+            person_name: Reading::Value("alice".into()),
             command: Reading::Value(name.into()),
             container: Reading::Value(None),
             job: Reading::Unsupported,

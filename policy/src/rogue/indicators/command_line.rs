@@ -41,8 +41,16 @@ fn classify_arguments(arguments: &[String]) -> impl Iterator<Item = (&String, bo
     });
     let before = [None].into_iter().chain(arguments.iter().map(Some));
     arguments.iter().zip(before).map(move |(argument, before)| {
-        let is_script = is_shell && before.is_some_and(|option| option == "-c");
+        let is_script = is_shell && before.is_some_and(|option| takes_script(option));
         (argument, is_title || is_script)
+    })
+}
+
+/// Whether an option of a shell makes the next argument a script: `-c`, `-lc`.
+fn takes_script(option: &str) -> bool {
+    let letters = option.strip_prefix('-');
+    letters.is_some_and(|letters| {
+        letters.ends_with('c') && letters.chars().all(|c| c.is_ascii_alphabetic())
     })
 }
 
@@ -54,13 +62,18 @@ fn pool_address(argument: &str, is_title: bool) -> Option<&str> {
     let mut addresses = marks.filter_map(|(mark, _)| {
         let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
         let before = argument.get(..mark)?;
-        let scheme = before.trim_end_matches(is_scheme).len();
-        let is_pools = |known: &str| {
-            let begin = before.get(scheme..scheme + known.len());
+        let start = before.trim_end_matches(is_scheme).len();
+        let is_pools = |known: &&str, begin: usize| {
+            let begin = before.get(begin..begin + known.len());
             begin.is_some_and(|begin| begin.eq_ignore_ascii_case(known))
         };
-        SCHEMES.iter().find(|known| is_pools(known))?;
-        let is_within = argument.get(..scheme)?.ends_with([' ', '\n', '\t']);
+        // The value of a short option may follow its letter: `-ostratum+tcp://`.
+        let has_option = before.get(start..)?.starts_with('-');
+        let scheme = [Some(start), has_option.then_some(start + 2)]
+            .into_iter()
+            .flatten()
+            .find(|begin| SCHEMES.iter().any(|known| is_pools(known, *begin)))?;
+        let is_within = argument.get(..start)?.ends_with([' ', '\n', '\t']);
         if is_within && !is_title {
             return None;
         }
@@ -228,6 +241,7 @@ mod tests {
     fn pool_address_in_any_spelling() {
         for argument in [
             "stratum+tcp://eth.pool.example:4444",
+            "-ostratum+tcp://pool.example:3333",
             "-o=stratum+ssl://wallet.rig:x@pool.example:5555",
             "--url=STRATUM2+TCP://pool.example:3333#xnsub",
             "stratum+tcp://pool.example",
@@ -246,7 +260,10 @@ mod tests {
         let line = "./m -o stratum+tcp://198.51.100.7:443 --donate-level=1";
         assert_eq!(detects(&[line]), (true, true));
         assert_eq!(detects(&[line, "", ""]), (true, true));
-        assert_eq!(detects(&["/bin/bash", "-c", line]), (true, true));
+        for option in ["-c", "-lc", "-ec"] {
+            assert_eq!(detects(&["/bin/bash", option, line]), (true, true));
+        }
+        assert_eq!(detects(&["/bin/bash", "--rc", line]), (false, false));
         assert_eq!(detects(&["python3", "-c", line]), (false, false));
     }
 

@@ -101,6 +101,7 @@ pub(super) fn holders_document() -> Json {
         device: device_holders(),
         roles: vec![ORPHAN],
         findings: vec![finding(Some(Remedy::End(vec![60_211])))],
+        may_end: vec![],
     };
     serde_json::to_value(HoldersDocument::new(NOW, &[report])).unwrap()
 }
@@ -200,6 +201,7 @@ fn unknown_holder_facts_are_null() {
         },
         roles: vec![Role::Unlisted],
         findings: vec![],
+        may_end: vec![],
     };
     let document = serde_json::to_value(HoldersDocument::new(NOW, &[report])).unwrap();
     let (mut nulls, reasons) = null_fields(&document["held_gpus"][0]["holders"][0]);

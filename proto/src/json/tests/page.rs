@@ -9,8 +9,9 @@ pub(super) use rogue::{assessment, verdict_summaries};
 use super::holders::{explain_document, holders_document};
 use super::{NOW, device, list_document, process, snapshot};
 use crate::audit::{
-    ActionRecord, AuditRecord, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime,
-    PruneReport, StoreContents, UsageTimes, UsageTotals, WeekTime,
+    ActionRecord, AuditRecord, AuditSeries, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime,
+    ProcessTime, PruneReport, RunEnd, RunRecord, SeriesBucket, SeriesLine, StoreContents,
+    TimelineEntry, TimelineEvent, UsageTimes, UsageTotals, WeekTime,
 };
 use crate::guard::{GuardMode, GuardReport, RuleCounts};
 use crate::json::kill::tests::{plan, report};
@@ -19,7 +20,7 @@ use crate::json::reset::tests as reset;
 use crate::json::{
     ActionDocument, AuditDocument, GpuDocument, InstanceDocument, KillPlanDocument,
     KillReportDocument, ProcessDocument, PruneDocument, ResetPlanDocument, ResetReportDocument,
-    StatusDocument, SummaryDocument, WeeklyDocument,
+    RunDocument, SeriesDocument, StatusDocument, SummaryDocument, TimelineDocument, WeeklyDocument,
 };
 use crate::kill::{FuseMount, FuseServer, Outcome, UninterruptibleWait};
 use crate::model::Snapshot;
@@ -134,7 +135,7 @@ fn page_describes_exactly_the_fields() {
     let summary = serde_json::to_value(SummaryDocument::from(&summary())).unwrap();
     let weekly = serde_json::to_value(WeeklyDocument::from(&self::summary())).unwrap();
     let of_weekly: Vec<&String> = weekly.as_object().unwrap().keys().collect();
-    assert_eq!(of_weekly, ["schema", "since", "until", "weeks"]);
+    assert_eq!(of_weekly, ["gaps", "schema", "since", "until", "weeks"]);
     let violations = violations();
     let replay = guard::replay();
     let scan = rogue::scan();
@@ -174,7 +175,10 @@ fn page_describes_exactly_the_fields() {
         ("gpus[] of a reset", reset_plan["gpus"][0].clone()),
         ("reset report", reset_report.clone()),
         ("outcomes[] of a reset", reset_report["outcomes"][0].clone()),
+        ("runs[]", run()),
+        ("series[]", series()),
         ("actions[]", action()),
+        ("entries[]", timeline_entry()),
         ("prune", prune()),
         ("summary", summary.clone()),
         ("used_gpus[]", summary["used_gpus"][0].clone()),
@@ -203,6 +207,44 @@ fn page_describes_exactly_the_fields() {
     assert_eq!(documented_fields(), BTreeMap::from(documents));
 }
 
+fn run() -> Json {
+    let run = RunDocument::from(&RunRecord {
+        id: 1,
+        from: NOW,
+        until: NOW,
+        gpus: vec![],
+        pids: vec![],
+        processes: 1,
+        label: String::new(),
+        command: Unsupported,
+        name: None,
+        uid: None,
+        user: None,
+        owner: None,
+        container: None,
+        job: None,
+        used: UsageTotals::default(),
+        utilization: None,
+        end: RunEnd::Running,
+    });
+    serde_json::to_value(run).unwrap()
+}
+
+fn series() -> Json {
+    let series = SeriesDocument::from(&AuditSeries {
+        since: NOW,
+        step_ms: 1,
+        lines: vec![SeriesLine {
+            gpu: None,
+            owner: None,
+            job: None,
+            buckets: vec![SeriesBucket::default()],
+        }],
+        more_lines: 0,
+    });
+    serde_json::to_value(&series.series[0]).unwrap()
+}
+
 fn prune() -> Json {
     let report = PruneReport {
         deleted: StoreContents::default(),
@@ -229,6 +271,15 @@ fn action() -> Json {
         outcome: Unsupported,
     });
     serde_json::to_value(action).unwrap()
+}
+
+fn timeline_entry() -> Json {
+    let entry = TimelineDocument::from(&TimelineEntry {
+        at: NOW,
+        gpus: vec![0],
+        event: TimelineEvent::Gap(NOW),
+    });
+    serde_json::to_value(entry).unwrap()
 }
 
 /// A summary with one entry of each kind.
@@ -309,6 +360,7 @@ pub(in crate::json) fn status() -> DaemonStatus {
             directory: "/var/lib/gpukill".into(),
             samples: Bytes(0),
             audit: Bytes(0),
+            recorded_since: None,
             written_at: None,
             written: 0,
             dropped: 0,

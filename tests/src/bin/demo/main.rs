@@ -22,9 +22,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+const USAGE: &str = "\
+Usage: cargo demo
+
+Builds gpukilld and gpukillctl, starts a private gpukilld over the NVIDIA GPUs of this machine, or
+over a simulated box of eight if there is no NVIDIA driver, shows some commands, and opens a shell
+in which gpukillctl talks to it. Nothing is installed, and everything is gone after the shell.
+
+Options:
+  -h, --help  Print this text";
+
 fn main() -> ExitCode {
     if let Some(role) = child::requested_name() {
         return child::run_as_child(&role);
+    }
+    // `cargo demo -- --help` passes the first `--` on too.
+    match std::env::args_os()
+        .skip(1)
+        .find(|argument| argument != "--")
+    {
+        None => {}
+        Some(help) if help == "--help" || help == "-h" => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Some(other) => {
+            eprintln!("demo: unexpected argument {other:?}\n\n{USAGE}");
+            return ExitCode::FAILURE;
+        }
     }
     match run_demo() {
         Ok(()) => ExitCode::SUCCESS,

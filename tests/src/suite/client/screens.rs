@@ -74,7 +74,7 @@ fn list_drops_columns_when_narrow() {
             "80",
             &[
                 " GPU  NAME                        MEMORY  UTIL  TEMP  POWER  TOP PROCESS",
-                "   0  H100 80GB     ████████░░    64/80G   98%   71°   688W  root python 40.0G",
+                "   0  H100 80GB     ████████░░    64/80G   98%   71°   688W  root python, 2 more",
                 "   1  H100 80GB     ██████▏░░░    49/80G    0%   41°   120W  container 01234567…",
                 "   2  H100 80GB     ████▍░░░░░    35/80G    0%   38°    98W  35.0G unattributed",
                 "  !3  RTX 2080 SU…  ▏░░░░░░░░░  0.1/8.0G     ?   33°    n/a  –",

@@ -69,7 +69,7 @@ fn unknown_user_waits_unknown_gpu_fails() {
     assert_eq!(document["procs"], json!([]));
     assert_eq!(
         nobody.next_error_line(),
-        "gpukillctl: no GPU here is used by processes of zoe"
+        "warning: no GPU here is used by processes of zoe"
     );
     nobody.signal(Signal::INT);
     assert_eq!(nobody.wait().0, 0);

@@ -115,7 +115,7 @@ fn hidden_command_lines_are_for_owner_and_root() {
     for (uid, of_root, of_theirs) in expected {
         let (list, history, raw) = run_as_user(uid, &[], || {
             let list = test_box.list();
-            let history = test_box.json(&["audit", "-o", "json"]);
+            let history = test_box.json(&["audit", "--samples", "-o", "json"]);
             (
                 list,
                 history,

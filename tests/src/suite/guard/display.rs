@@ -244,8 +244,8 @@ fn own_warning_is_shown_below_list() {
     wait_for_violations(&test_box, 1);
     let pid = process.pid();
     let expected = format!(
-        "your job {pid} breaks a rule (user {uid}: memory), and is not ended for it: gpukillctl \
-         explain {pid}\n  Ask in #gpus for more.\n"
+        "your job {pid} breaks a rule (user {uid}: memory, 4.0G of 3.0G), and is not ended for it: \
+         gpukillctl explain {pid}\n  Ask in #gpus for more.\n"
     );
     for command in ["list", "status"] {
         eventually("the warning is shown", || {

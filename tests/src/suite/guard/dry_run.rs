@@ -28,7 +28,7 @@ fn memory_violation_is_simulated_to_its_end() {
         status["evaluated_at"].as_str().map(str::to_owned)
     });
     eventually("more samples", || {
-        let samples = test_box.json(&["audit", "-o", "json"]);
+        let samples = test_box.json(&["audit", "--samples", "-o", "json"]);
         (samples["records"].as_array()?.len() > 8).then_some(())
     });
     assert_eq!(guard_violations(&test_box)["records"], json!([]));
@@ -68,7 +68,7 @@ fn memory_violation_is_simulated_to_its_end() {
     assert!(std::path::Path::new(&format!("/proc/{}", process.pid())).exists());
     // No further step follows a simulated end.
     eventually("more samples", || {
-        let samples = test_box.json(&["audit", "-o", "json"]);
+        let samples = test_box.json(&["audit", "--samples", "-o", "json"]);
         (samples["records"].as_array()?.len() > 20).then_some(())
     });
     assert!(

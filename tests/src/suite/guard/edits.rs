@@ -25,7 +25,8 @@ fn edit_applies_at_once_and_keeps_comments() {
         "# Ours.\n[global]\nenabled = true # always\n"
     );
     let ran = test_box.ctl(&set);
-    let holds = "root: at most 8 GiB; dry run, nothing will be ended\n";
+    let holds = "root: at most 8 GiB; dry run, nothing will be ended before gpukillctl guard \
+                 soft\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (0, holds));
     let text = read_rules(&test_box);
     assert!(
@@ -231,7 +232,7 @@ fn empty_file_is_the_defaults() {
     let ran = test_box.ctl(&["guard", "check", name]);
     let checked = format!("{name}: 0 rules, dry-run; no mistake\n");
     assert_eq!((ran.code, ran.stdout), (0, checked));
-    let warned = "gpukillctl: the only rule is removed: there are no more limits\n";
+    let warned = "warning: the only rule is removed: there are no more limits\n";
     for how in ["--dry-run", "--yes"] {
         let ran = test_box.ctl(&["guard", "import", name, how]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, warned), "{how}");

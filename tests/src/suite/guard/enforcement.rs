@@ -20,6 +20,7 @@ mod shared_container;
 mod stale_readings;
 mod survivors;
 mod terminal_warning;
+mod timeline;
 
 use super::{guard_violations, write_rules};
 use gpukill_tests::harness::{

@@ -48,7 +48,7 @@ fn start_with_procfs(test_box: &TestBox, procfs: &FakeProcfs) -> Daemon {
 /// Waits for stored samples. The store may not be open yet.
 fn wait_for_samples(test_box: &TestBox) {
     eventually("samples are stored", || {
-        let ran = test_box.ctl(&["audit", "-o", "json"]);
+        let ran = test_box.ctl(&["audit", "--samples", "-o", "json"]);
         let samples: Value = serde_json::from_str(&ran.stdout).ok()?;
         (samples["records"].as_array()?.len() > 2).then_some(())
     });

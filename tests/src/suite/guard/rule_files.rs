@@ -70,7 +70,8 @@ fn import_from_stdin_in_any_format() {
     for (text, memory) in texts.iter().zip(1..) {
         let ran = run_with_input(&test_box, &import, text);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-        let holds = "1 policy, 1 new or changed; dry run, nothing will be ended\n";
+        let holds = "1 policy, 1 new or changed; dry run, nothing will be ended before \
+                     gpukillctl guard soft\n";
         assert_eq!(ran.stdout, holds);
         let ran = test_box.ctl(&["guard", "config"]);
         let expected = format!("[user_policies.root]\nmemory_limit_gb = {memory}\n");
@@ -150,14 +151,14 @@ fn unread_manual_edit_is_reported() {
         (ran.stdout.as_str(), error_lines(&ran)),
         (
             by_hand,
-            vec!["gpukillctl: other rules than these are in force: see gpukillctl guard status"]
+            vec!["warning: other rules than these are in force: see gpukillctl guard status"]
         )
     );
     let set = ["guard", "set", "global.default_memory_limit_gb", "4"];
     for how in [&["--dry-run"][..], &["--diff"]] {
         let ran = test_box.ctl(&[&set[..], how].concat());
         let message = format!(
-            "gpukillctl: {file} has changes that are not loaded yet: they come into force with \
+            "warning: {file} has changes that are not loaded yet: they come into force with \
             this edit"
         );
         assert_eq!(error_lines(&ran), [message.as_str()]);
@@ -231,7 +232,7 @@ fn unknown_users_and_gpus_are_reported() {
             "--memory-limit",
             "8"
         ]),
-        "gpukillctl: user_policies.no-such-person-here: unknown user on this host: \
+        "warning: user_policies.no-such-person-here: unknown user on this host: \
         no-such-person-here\n"
     );
     assert_eq!(
@@ -244,7 +245,7 @@ fn unknown_users_and_gpus_are_reported() {
             "8",
             "--dry-run"
         ]),
-        "gpukillctl: gpu_policies.7: this host has no GPU 7\n"
+        "warning: gpu_policies.7: this host has no GPU 7\n"
     );
     assert_eq!(
         warned(&["guard", "gpu", "set", "0", "--memory-limit", "8"]),

@@ -93,8 +93,8 @@ fn process_on_two_gpus_has_job_and_container() {
     ];
     assert_eq!(lines[8..10], expected);
     if will_not_act_reason(&it).is_null() {
-        // The score comes first; its number of lines depends on what could not be read.
-        assert!(lines[10].starts_with(" score    "), "{text}");
+        // How much could be examined depends on the machine that runs the test.
+        assert!(lines[10].starts_with(" verdict  not suspicious"), "{text}");
         let rest = lines.iter().skip_while(|it| !it.starts_with(" frees "));
         let rest: Vec<&str> = rest.copied().collect();
         assert_eq!(rest[0], " frees    at least 47.0G, when it ends");
@@ -156,12 +156,15 @@ pid 4711
  holds    GPU 0: nvidia7 · python: has it open, and is not listed
 ";
     assert!(text.starts_with(beginning), "{text}");
-    let end = "
+    let reason = "
 GPU 0: 1 process of daemon that the driver does not list keeps its memory.
   - 4711 (python of daemon) has the device open, and the driver does not list it
-If it is no longer needed, its owner can end it
 ";
-    assert!(text.ends_with(end), "{text}");
+    let hint = match explained["never_ended"].is_null() {
+        true => it.end_hint(4711, "daemon or an operator"),
+        false => String::new(),
+    };
+    assert!(text.ends_with(&format!("{reason}{hint}")), "{text}");
     if will_not_act_reason(&it).is_null() {
         let frees = "\n frees    how much is not known, when it ends\n";
         assert!(text.contains(frees), "{text}");

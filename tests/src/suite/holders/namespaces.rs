@@ -38,9 +38,9 @@ fn container_process_is_named_with_container() {
 
 Most likely 1 process of container 0123456789ab keeps its memory.
   - 4711 (python of container 0123456789ab) has the device open, runs in docker/0123456789ab, and the driver does not list it
-If it is no longer needed, its owner can end it
 ";
-    eventually_equals(&screen.to_owned(), || it.screen());
+    let screen = format!("{screen}{}", it.end_hint(4711, "an operator"));
+    eventually_equals(&screen, || it.screen());
     daemon.stop();
 }
 
@@ -79,8 +79,8 @@ fn real_process_of_other_pid_namespace_is_found() {
     let us = own_user_name();
     let verdict = format!(
         "Most likely 1 process of {us} in a container or namespace keeps its memory.\n  \
-           - {inner} (sleep of {us}) has the device open, runs as 1 of another PID namespace, and the driver does not list it\n\
-         If it is no longer needed, its owner can end it\n"
+           - {inner} (sleep of {us}) has the device open, runs as 1 of another PID namespace, and the driver does not list it\n{}",
+        it.end_hint(inner, &format!("{us} or an operator"))
     );
     eventually_equals(&verdict, || it.text_below_table());
     daemon.stop();

@@ -21,8 +21,8 @@ fn unlisted_process_is_a_possible_cause() {
     let us = own_user_name();
     let verdict = format!(
         "Perhaps 1 process of {us} that the driver does not list keeps its memory.\n  \
-           - {pid} (sleep of {us}) has the device open, and the driver does not list it\n\
-         If it is no longer needed, its owner can end it\n"
+           - {pid} (sleep of {us}) has the device open, and the driver does not list it\n{}",
+        it.end_hint(pid, &format!("{us} or an operator"))
     );
     eventually_equals(&verdict, || it.text_below_table());
     // Nothing is unattributed any more: an open file alone is no finding.

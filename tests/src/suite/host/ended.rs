@@ -132,7 +132,7 @@ fn ended_process_keeps_owner_and_times() {
 /// Waits until there are `at_least` process records with this pid, and returns all records.
 fn wait_for_samples(test_box: &TestBox, pid: u32, at_least: usize) -> Vec<Value> {
     eventually("samples of the process", || {
-        let audit = test_box.json(&["audit", "-o", "json"]);
+        let audit = test_box.json(&["audit", "--samples", "-o", "json"]);
         let records = audit["records"].as_array()?.clone();
         let its = records.iter().filter(|record| record["pid"] == pid);
         (its.count() >= at_least).then_some(records)

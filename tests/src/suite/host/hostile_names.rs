@@ -131,7 +131,7 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
     });
 
     let audit = |pid: u32| {
-        let ran = test_box.ctl(&["audit", "--hours", "1", "-o", "ndjson"]);
+        let ran = test_box.ctl(&["audit", "--samples", "--hours", "1", "-o", "ndjson"]);
         let records = ran.stdout.lines().map(|line| {
             let record: Value =
                 serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -158,6 +158,8 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
         "audit -o json",
         "audit -o ndjson",
         "audit -o csv",
+        "audit --samples",
+        "audit --samples -o csv",
         "status",
         "status -o json",
     ] {

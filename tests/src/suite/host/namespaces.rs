@@ -164,7 +164,7 @@ fn rootless_container_belongs_to_its_creator() {
     assert_eq!(seen_by(3_999_999_990), "sleep 1000");
     assert_eq!(seen_by(3_999_999_991), Value::Null);
     let remembered_by = |uid| {
-        let records = ["audit", "-o", "json", "--process", "sleep"];
+        let records = ["audit", "--samples", "-o", "json", "--process", "sleep"];
         let history = eventually("a sample", || {
             let ran = run_as_user(uid, &[], || test_box.ctl(&records));
             let history: Value = serde_json::from_str(&ran.stdout).ok()?;

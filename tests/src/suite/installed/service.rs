@@ -39,6 +39,7 @@ fn installed_service_runs_with_three_capabilities() {
     assert_job_is_listed_with_hidepid(&it);
     assert_capabilities(&it);
     assert_sensor_is_confined(&it);
+    assert_archive_is_written(&it);
     verify_units(&it);
 }
 
@@ -131,12 +132,28 @@ fn children(it: &InstalledBox, pid: u32) -> Vec<u32> {
     pids.collect()
 }
 
+/// The archive is an admin's choice, and its unit permits what it needs.
+fn assert_archive_is_written(it: &InstalledBox) {
+    let timer = "gpukill-archive.timer";
+    assert_eq!(it.unit_property(timer, "UnitFileState"), "disabled");
+    it.run_as_root(&["systemctl", "start", "gpukill-archive.service"]);
+    let archive = it.path("/var/lib/private/gpukill-archive");
+    let files = std::fs::read_dir(archive).unwrap();
+    let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert!(names.any(|name| name.ends_with(".manifest.ndjson")));
+    it.run_as_root(&["systemctl", "enable", "--now", timer]);
+    assert_eq!(it.unit_property(timer, "ActiveState"), "active");
+    it.run_as_root(&["systemctl", "disable", "--now", timer]);
+}
+
 fn verify_units(it: &InstalledBox) {
     let units = [
         "gpukilld.service",
         "gpukill-nodes.service",
         "gpukill-reset.socket",
         "gpukill-reset@0.service",
+        "gpukill-archive.service",
+        "gpukill-archive.timer",
     ];
     // Some images have no manual pages.
     let verify = ["systemd-analyze", "verify", "--man=no"];

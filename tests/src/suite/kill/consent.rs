@@ -27,6 +27,11 @@ fn dry_run_ends_nothing_and_lists_targets() {
         pids.iter().all(|pid| ran.stdout.contains(&pid.to_string())),
         "{ran:?}"
     );
+    assert!(
+        ran.stdout
+            .contains("\ndry run: nothing was ended; the real run:"),
+        "{ran:?}"
+    );
     assert!(!pids.iter().any(|pid| process_has_ended(*pid)));
     assert!(recorded_actions(&it.test_box).is_empty());
 

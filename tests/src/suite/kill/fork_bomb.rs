@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The process limit of the bomb's user.
 const PROCESS_LIMIT: usize = 300;
@@ -317,6 +317,53 @@ fn late_members_delay_the_kill() {
         others.iter().all(|it| it["outcome"] == "ended"),
         "{report:#}"
     );
+}
+
+#[test]
+fn fork_under_way_is_completed_before_the_kill() {
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let mut daemon = test_box.daemon_command();
+    daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
+    let it = KillBox::start(test_box, daemon);
+    // Only its parent shows to which job the worker belongs.
+    let commands = "launcher -c 'echo $$; setsid worker 1000 & echo $!; wait' & wait; true";
+    let script = Script::run(&it.test_box, commands);
+    let [launcher, worker] = script.next_pids();
+    procfs.link_with_changed_files(launcher, &[("task", None)]);
+    let thread = format!("task/{launcher}");
+    let directory = procfs.root().join(format!("{launcher}/{thread}"));
+    std::fs::create_dir_all(directory).unwrap();
+    let write_state = |state: &str| {
+        let stat = FakeProcfs::stat_text(launcher, "launcher", 1);
+        let stat = stat.replacen(") S ", &format!(") {state} "), 1);
+        procfs.write(launcher, &format!("{thread}/stat"), &stat);
+    };
+    // It is in the kernel, in fork().
+    write_state("R");
+    it.add_gpu_processes(&[launcher]);
+    let named = launcher.to_string();
+    let arguments = ["kill", &named, "--scope", "tree", "--force", "--signal"];
+    let arguments = [&arguments[..], &["KILL", "--yes", "-o", "json"]].concat();
+    let client = RunningProgram::start(&mut it.test_box.client_command(&arguments));
+    eventually("the launcher is stopped", || {
+        (process_state(launcher)? == 'T').then_some(())
+    });
+    // A few searches for new processes pass.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(process_state(launcher), Some('T'));
+    procfs.link_real_process(worker);
+    write_state("T");
+    let (code, output, complaints) = client.wait();
+    let report: Value = serde_json::from_str(&output.concat()).unwrap();
+    assert_eq!(code, 0, "{complaints:?} {report:#}");
+    assert!(process_has_ended(worker), "{report:#}");
+}
+
+/// The state letter of a process in `/proc`.
+fn process_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[test]

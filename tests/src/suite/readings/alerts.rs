@@ -125,7 +125,7 @@ fn one_alert_until_well_below_threshold() {
     eventually_equals(&Vec::new(), || alerts(&test_box));
     for what in [TEMPERATURE, MEMORY] {
         eventually("its beginning is recorded", || {
-            let entry = (json!("fault"), json!(format!("GPU 0: {what}")));
+            let entry = (json!("alert"), json!(format!("GPU 0: {what}")));
             recorded_events(&test_box).contains(&entry).then_some(())
         });
     }

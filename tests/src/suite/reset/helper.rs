@@ -186,6 +186,26 @@ fn amd_reset_reads_one_debugfs_file() {
 }
 
 #[test]
+fn amd_reset_needs_an_unused_hive() {
+    let it = ResetBox::new();
+    let (address, other) = ("0000:c1:00.0", "0000:c2:00.0");
+    for (address, card) in [(address, "card3/dev"), (other, "card4/dev")] {
+        it.add_pci_device(address, "0x1002", "0x038000");
+        let device = format!("sys/bus/pci/devices/{address}");
+        let number = if card.contains('3') { "1:5\n" } else { "1:7\n" };
+        it.write_file(&format!("{device}/drm/{card}"), number);
+        it.write_file(&format!("{device}/xgmi_hive_info/xgmi_hive_id"), "77\n");
+    }
+    it.write_file(&format!("debug/dri/{address}/amdgpu_gpu_recover"), "0\n");
+    assert_eq!(it.request_helper(&amd_request(address)), "ok\n");
+    it.add_process(4711, "python", &["/dev/full"]);
+    assert_eq!(
+        it.request_helper(&amd_request(address)),
+        "failed it is reset with all GPUs of its XGMI hive: it is in use by 4711\n"
+    );
+}
+
+#[test]
 fn no_other_debugfs_file_is_opened() {
     let it = ResetBox::new();
     let address = "0000:c1:00.0";

@@ -236,11 +236,11 @@ fn export_file_is_complete_or_absent() {
         assert!(output.contains("newest first"), "{output}");
         std::fs::read(path).unwrap()
     };
-    let csv = of(&["-o", "csv", "--limit", "0"]);
+    let csv = of(&["--samples", "-o", "csv", "--limit", "0"]);
     assert!(csv.lines().count() > 1);
     assert_eq!(String::from_utf8(export("a.csv")).unwrap(), csv);
     assert_eq!(of(&["export", "-", "--format", "csv"]), csv);
-    let lines = of(&["-o", "ndjson", "--limit", "0"]);
+    let lines = of(&["--samples", "-o", "ndjson", "--limit", "0"]);
     assert_eq!(String::from_utf8(export("a.jsonl")).unwrap(), lines);
     let columns = export("a.parquet");
     assert!(columns.starts_with(b"PAR1") && columns.ends_with(b"PAR1"));

@@ -183,7 +183,7 @@ fn file_corrupted_while_open_is_quarantined() {
         quarantined_file(&test_box, "samples.db")
     });
     eventually("a sample in a new file", || {
-        let ran = test_box.ctl(&["audit", "-o", "ndjson"]);
+        let ran = test_box.ctl(&["audit", "--samples", "-o", "ndjson"]);
         (ran.code == 0 && !ran.stdout.is_empty()).then_some(())
     });
     assert_eq!(test_box.ctl(&["list"]).code, 0);
@@ -202,7 +202,7 @@ fn deleted_files_are_created_again() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
     let after = eventually("a sample in a new file", || {
-        let ran = test_box.ctl(&["audit", "-o", "ndjson"]);
+        let ran = test_box.ctl(&["audit", "--samples", "-o", "ndjson"]);
         let record: Value = serde_json::from_str(ran.stdout.lines().last()?).unwrap();
         (record["timestamp"] != before["timestamp"]).then_some(record)
     });

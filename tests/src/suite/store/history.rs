@@ -43,7 +43,8 @@ impl HistoryBox {
         }
     }
 
-    /// Waits for a complete sample, and returns the newest.
+    /// Waits for a complete sample, with users and command lines, which are read after the first
+    /// polls; returns the newest.
     fn newest_complete_sample(&self) -> Vec<Value> {
         eventually("a whole sample", || {
             let records = records(&self.test_box, &[]);
@@ -52,7 +53,7 @@ impl HistoryBox {
                 .into_iter()
                 .filter(|record| record["timestamp"] == newest)
                 .collect();
-            let named = |record: &&Value| !record["user"].is_null();
+            let named = |record: &&Value| !record["user"].is_null() && !record["command"].is_null();
             (sample.len() == 5 && sample.iter().filter(named).count() == 2).then_some(sample)
         })
     }

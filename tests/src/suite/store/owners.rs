@@ -36,7 +36,7 @@ fn owner_from_label_is_stored_and_selectable() {
     let daemon = test_box.start_with(&mut daemon);
     let owners = |arguments: &[&str]| {
         eventually("records with owners", || {
-            let ran = test_box.ctl(&[&["audit", "-o", "json"], arguments].concat());
+            let ran = test_box.ctl(&[&["audit", "--samples", "-o", "json"], arguments].concat());
             let document: Value = serde_json::from_str(&ran.stdout).ok()?;
             let records = document["records"].as_array()?;
             let newest = records.first()?["timestamp"].clone();

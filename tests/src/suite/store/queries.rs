@@ -145,6 +145,7 @@ fn query_for_all(until: Timestamp) -> AuditQuery {
             until,
             user: None,
             process: None,
+            command: None,
             gpu: None,
             container: None,
             job: None,
@@ -228,9 +229,16 @@ fn limit_is_kept_and_reported() {
     let until = past.until.to_rfc3339();
     for limit in [1u32, 2, 1_000, 1_001] {
         let text = limit.to_string();
-        let ran = past
-            .test_box
-            .ctl(&["audit", "-o", "json", "--until", &until, "--limit", &text]);
+        let ran = past.test_box.ctl(&[
+            "audit",
+            "--samples",
+            "-o",
+            "json",
+            "--until",
+            &until,
+            "--limit",
+            &text,
+        ]);
         assert_eq!(ran.code, 0, "{ran:?}");
         let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(
@@ -276,7 +284,7 @@ fn absurd_arguments_are_answered_or_refused() {
     for (arguments, code) in cases {
         let ran = past
             .test_box
-            .ctl(&[&["audit", "-o", "ndjson"], *arguments].concat());
+            .ctl(&[&["audit", "--samples", "-o", "ndjson"], *arguments].concat());
         assert_eq!(ran.code, *code, "{arguments:?}: {}", ran.stderr);
     }
     past.daemon.stop();

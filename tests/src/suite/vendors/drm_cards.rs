@@ -198,10 +198,11 @@ fn suspended_card_is_not_woken() {
         .collect()
     });
     assert_eq!(it.test_box.faults(), []);
-    sysfs.write("class/drm/card1/device/power/runtime_status", "active\n");
+    // Before it wakes: a poll that opens the pipe would hang.
+    std::fs::remove_file(&fdinfo).unwrap();
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     sysfs.write(busy, "7\n");
-    std::fs::remove_file(&fdinfo).unwrap();
+    sysfs.write("class/drm/card1/device/power/runtime_status", "active\n");
     eventually_equals(&vec![json!([name, false, 7])], || {
         it.gpus(&["name", "suspended", "util_pct"])
     });

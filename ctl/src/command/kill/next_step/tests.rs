@@ -44,7 +44,7 @@ fn consent(batch: bool, yes: bool, can_ask: bool) -> ConsentContext<'static> {
 fn done(plan: &KillPlan, consent: ConsentContext<'_>) -> String {
     let id = Some(PlanId(7)).filter(|_| !plan.request.dry_run);
     match next_step(id, plan, consent) {
-        NextStep::Show => "show".into(),
+        NextStep::Show(consent) => format!("show {consent:?}"),
         NextStep::CarryOut(PlanId(7)) => "end".into(),
         NextStep::Ask(PlanId(7)) => "ask".into(),
         NextStep::Refuse(failure) => format!("{}: {failure}", failure.exit_code() as u8),
@@ -55,11 +55,12 @@ fn done(plan: &KillPlan, consent: ConsentContext<'_>) -> String {
 #[test]
 fn several_selected_need_batch_and_consent() {
     let batch = "3: 3 processes are selected, and nothing was ended";
+    let batch_refusal = batch;
     let yes = "3: 3 processes would be ended, and there is no terminal to ask on";
     // By PIDs and by a condition; each without and with --batch.
     let cases = [
         (1, false, false, ["end", "end", "end", "end"]),
-        (1, false, true, ["end", "end", "end", "end"]),
+        (1, false, true, ["end", "end", "ask", "ask"]),
         (1, true, false, ["end", "end", "end", "end"]),
         (1, true, true, ["end", "end", "end", "end"]),
         (3, false, false, [yes, "end", batch, "end"]),
@@ -77,11 +78,17 @@ fn several_selected_need_batch_and_consent() {
                 expected,
                 "{number} {by_pids} {consent:?}"
             );
-            // A dry run needs no consent and asks nothing.
+            // A dry run needs no consent and asks nothing; it tells what the real run needs.
             plan.request.dry_run = true;
+            let needed = match expected {
+                "end" => "Given",
+                "ask" => "Ask",
+                refused if refused == batch_refusal => "NeedsBatch",
+                _ => "NeedsYes",
+            };
             assert_eq!(
                 done(&plan, consent),
-                "show",
+                format!("show Some({needed})"),
                 "{number} {by_pids} {consent:?}"
             );
         }

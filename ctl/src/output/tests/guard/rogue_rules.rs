@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::connect::Mode;
-use crate::output::rules::{
+use crate::output::guard::rules::{
     Difference, EditView, checked_lines, edit_lines, mistake_lines, rogue_statement, rogue_summary,
 };
 use gpukill_policy::guard::rules::diff::unified_diff;

@@ -220,7 +220,10 @@ fn own_policy_is_named_at_every_end() {
         if let Reading::Value(ruled) = &mut notebook.guard {
             ruled.violations[0].own_policy = Some(own_policy);
         }
-        let shown = text(&explain::lines(&notebook, &style(None)), &style(None));
+        let shown = text(
+            &explain::lines(&notebook, ExplainDetail::Usual, &style(None)),
+            &style(None),
+        );
         let rule = shown.lines().find(|line| line.starts_with(" rule "));
         rule.map(str::to_owned)
     };
@@ -267,13 +270,15 @@ fn snooze_in_dry_run_uses_none_up() {
     let live = [of(memory, soft, 0), of(RuleKind::Idle, soft, 2)];
     assert_eq!(
         screen(&live, Mode::Apply),
-        "group machine-learning: total memory: nothing is ended before 14:32, this was\n  \
-         the last time\n\
-         group machine-learning: idle: nothing is ended before 14:32, 2 left\n"
+        "group machine-learning: total memory: nothing is ended for 30m, until 14:32; no\n  \
+         snooze left\n\
+         group machine-learning: idle: nothing is ended for 30m, until 14:32; 2 snoozes\n  \
+         left\n"
     );
     assert_eq!(
         screen(&[of(RuleKind::Idle, soft, 2)], Mode::DryRun),
-        "group machine-learning: idle: nothing would be ended before 14:32, 2 left\n"
+        "group machine-learning: idle: nothing would be ended for 30m, until 14:32; 2\n  \
+         snoozes left\n"
     );
     let nobody = "group machine-learning: total memory: nobody is ended for it (dry run)";
     for doing in [Mode::DryRun, Mode::Apply] {
@@ -285,6 +290,10 @@ fn snooze_in_dry_run_uses_none_up() {
     let mixed = [of(memory, dry, 0), of(RuleKind::Idle, soft, 2)];
     assert_eq!(
         screen(&mixed, Mode::Apply),
-        format!("{nobody}\ngroup machine-learning: idle: nothing is ended before 14:32, 2 left\n")
+        format!(
+            "{nobody}\n\
+             group machine-learning: idle: nothing is ended for 30m, until 14:32; 2 snoozes\n  \
+             left\n"
+        )
     );
 }

@@ -170,6 +170,6 @@ fn one_users_sockets_hide_no_others() {
             service(9000, 0)
         ]
     );
-    let are_told: Vec<bool> = found.iter().map(|it| it.sockets.is_some()).collect();
-    assert_eq!(are_told, [true, false, true]);
+    let are_known: Vec<bool> = found.iter().map(|it| it.sockets.is_some()).collect();
+    assert_eq!(are_known, [true, false, true]);
 }

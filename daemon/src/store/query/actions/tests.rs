@@ -1,6 +1,6 @@
 //! The pages of the record, joined, are the whole record.
 
-use super::super::super::database::{AUDIT, OpenDatabase, open};
+use super::super::super::database::{AUDIT, OpenDatabase, SAMPLES, open};
 use super::*;
 use gpukill_proto::transport::codec::encoded_size;
 use proptest::prelude::*;
@@ -159,7 +159,8 @@ fn extreme_positions_and_bad_queries() {
         ..whole()
     };
     let kinds = "kill, reset, prune, backup, restore, rules_edit, quarantined, started, stopped, booted, \
-                 settings, rules, rogue_rules, fault, fault_over, xid, device, quiesced, resumed or \
+                 settings, rules, rogue_rules, fault, fault_over, alert, alert_over, xid, device, \
+                 quiesced, resumed or \
                  forgotten";
     let no_kind = format!("\"klil\" is not valid: write {kinds}");
     let one_odd = ActionQuery {
@@ -239,6 +240,32 @@ fn filters_by_user_kind_and_device() {
     let answer = action_page(&mut opened.connection, &whole(), &filter, &|_| true);
     assert_eq!(answer, Err(mistake.clone()));
     assert_eq!(acting_uids(&mut opened.connection), Ok(vec![1_000, 1_001]));
+}
+
+#[test]
+fn former_user_has_a_number_with_one_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut samples = open(directory.path(), &SAMPLES).unwrap().connection;
+    samples
+        .execute_batch(
+            "INSERT INTO process (boot, pid, start_ticks, uid, user) VALUES
+             ('b', 1, 1, 1001, 'alice'), ('b', 2, 1, 1001, 'alice'), ('b', 3, 1, 1002, 'bob'),
+             ('b', 4, 1, 1003, 'carol'), ('b', 5, 1, 1003, 'dave'), ('b', 6, 1, 1004, 'dave'),
+             ('b', 7, 1, NULL, 'erin');",
+        )
+        .unwrap();
+    for (name, expected) in [
+        ("alice", &[1001][..]),
+        ("bob", &[1002][..]),
+        // The number was given to another user.
+        ("carol", &[][..]),
+        ("dave", &[1004][..]),
+        ("erin", &[][..]),
+        ("nobody", &[][..]),
+    ] {
+        let found = former_uids(&mut samples, name);
+        assert_eq!(found, Ok(expected.to_vec()), "{name}");
+    }
 }
 
 #[test]

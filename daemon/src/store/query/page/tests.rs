@@ -124,6 +124,7 @@ fn everything() -> AuditFilter {
         until: Timestamp(i64::MAX),
         user: None,
         process: None,
+        command: None,
         gpu: None,
         container: None,
         job: None,
@@ -145,7 +146,7 @@ fn walk(
     let deadline = Deadline(Instant::now() + Duration::from_secs(600));
     let mut records = Vec::new();
     loop {
-        let page = read_page(connection, &query, most_in_vain, deadline);
+        let page = read_page(connection, &query, &|_, _| true, most_in_vain, deadline);
         let page = page.unwrap_or_else(|_| unreachable!("the question makes sense"));
         records.extend(page.records);
         match page.next {
@@ -304,6 +305,42 @@ fn partly_deleted_minute_is_shown_whole() {
         covered_since(&opened, within),
         samples(80).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn first_rows_change_when_rows_of_the_period_are_deleted() {
+    let step = Step {
+        samples: 360,
+        gap: 0,
+        pids: vec![5],
+        is_second_gone: true,
+    };
+    let (_directory, mut opened, end) = written(&[step]);
+    let start = end - 2 * HOUR;
+    let mut first_rows = |deleted_before: i64| {
+        let oldest = ["sample", "minute", "hour"].map(|table| match table {
+            "sample" => (table, Timestamp(start + deleted_before)),
+            _ => (table, Timestamp(0)),
+        });
+        while delete_before(&mut opened.connection, oldest).unwrap() {}
+        let query = AuditQuery {
+            filter: AuditFilter {
+                since: Timestamp(start + 100 * MINUTE + 10_000),
+                ..everything()
+            },
+            before: None,
+            limit: 3,
+        };
+        let deadline = Deadline(Instant::now() + Duration::from_secs(600));
+        let page = read_page(&opened.connection, &query, &|_, _| true, 1, deadline);
+        page.unwrap_or_else(|_| unreachable!("the question makes sense"))
+            .first_rows
+    };
+    let all = first_rows(0);
+    assert_eq!(first_rows(10 * MINUTE + 1), all);
+    let fewer = first_rows(101 * MINUTE + 1);
+    assert_ne!(fewer, all);
+    assert_ne!(first_rows(105 * MINUTE + 1), fewer);
 }
 
 #[test]

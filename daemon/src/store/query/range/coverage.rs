@@ -17,9 +17,10 @@ pub(in super::super) struct CoveredRows {
 /// The rows that together cover everything that began in the requested time, once: hours that lie
 /// within it; minutes and samples at its edges, and where coarser rows do not exist yet or any
 /// more. An hour or minute without its finer rows counts if it began within the time. In the
-/// order in which the rows were written.
+/// order in which the rows were written. No row is of a coarser level than `coarsest`.
 pub(in super::super) fn covering_rows(
     connection: &Connection,
+    coarsest: RollupLevel,
     since: Timestamp,
     until: Timestamp,
     deadline: Deadline,
@@ -31,7 +32,7 @@ pub(in super::super) fn covering_rows(
         deadline,
         rows: Vec::new(),
     };
-    covering.cover(RollupLevel::Hours, 0, i64::MAX)?;
+    covering.cover(coarsest, 0, i64::MAX)?;
     Ok(covering.rows)
 }
 

@@ -1,11 +1,10 @@
 //! Sums up usage by owner and by kind of process.
 
 use super::super::super::blob::DecodedUsage;
-use super::super::filter::{QueryScope, RunColumns, RunRow, for_each_run};
+use super::super::filter::{MayReadCommand, QueryScope, RunColumns, RunRow, for_each_run};
 use super::super::{Deadline, QueryError};
-use super::{MayReadCommand, local_hours};
+use super::local_hours;
 use gpukill_policy::usage::RunUsage;
-use gpukill_policy::usage::label::{label, truncate_label};
 use gpukill_proto::audit::{OwnerTime, ProcessTime, UsageTimes, UsageTotals, WeekTime};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -30,9 +29,6 @@ const MAX_GROUPS: usize = 1 << 16;
 /// Ids of runs that are not needed are read along when they lie between needed ids, up to this many
 /// in a row.
 const MAX_SKIPPED_IDS: i64 = 64;
-
-/// The label of a process with an unknown name.
-const UNNAMED_LABEL: &str = "?";
 
 /// The sums so far.
 pub(super) struct UsageByOwner<'a> {
@@ -155,13 +151,8 @@ impl<'a> UsageByOwner<'a> {
         let (uid, namespace_owner) = (row.uid()?, row.namespace_owner()?);
         let may_read = self.may_read_cache.entry((uid, namespace_owner));
         let may_read = *may_read.or_insert_with(|| (self.may_read)(uid, namespace_owner));
-        let command = row.command().filter(|_| may_read);
-        let name = match (command.and_then(label), row.name()) {
-            (Some(label), _) => label,
-            (None, Some(name)) => truncate_label(name),
-            (None, None) => placeholder_label(uid).to_owned(),
-        };
-        self.add_usage(row.id()?, owner, name, used)
+        let label = row.label(may_read)?;
+        self.add_usage(row.id()?, owner, label, used)
     }
 
     fn add_usage(
@@ -204,15 +195,6 @@ impl<'a> UsageByOwner<'a> {
             more_processes,
             top_by_week,
         })
-    }
-}
-
-/// The label of a process without a name. A pid that a driver lists and no process has belongs to
-/// nobody.
-fn placeholder_label(uid: Option<u32>) -> &'static str {
-    match uid {
-        Some(_) => UNNAMED_LABEL,
-        None => NO_PROCESS,
     }
 }
 

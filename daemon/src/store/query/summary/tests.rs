@@ -2,10 +2,14 @@
 
 mod clocks;
 mod properties;
-mod sample_store;
 
-use super::super::Deadline;
-use chrono::FixedOffset;
+use super::super::sample_store::{
+    HOUR, MINUTE, MONDAY, SampleStore, all_times, between, device, generous_deadline, id, owner,
+    process,
+};
+use super::super::{Deadline, QueryError};
+use super::summarize;
+use chrono::{FixedOffset, TimeZone};
 use gpukill_proto::audit::{
     AuditFilter, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes, UsageTotals,
     WeekTime,
@@ -14,11 +18,37 @@ use gpukill_proto::model::GpuProcess;
 use gpukill_proto::reading::Reading::{Failed, Unsupported, Value};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::{Bytes, Timestamp};
-use sample_store::{
-    HOUR, MINUTE, MONDAY, SampleStore, all_times, between, device, generous_deadline, id, owner,
-    process,
-};
 use std::time::{Duration, Instant};
+
+impl SampleStore {
+    /// The summary for an admin, in UTC.
+    pub(super) fn summary(&self, filter: &AuditFilter) -> AuditSummary {
+        self.summary_in(filter, &FixedOffset::east_opt(0).unwrap())
+    }
+
+    pub(super) fn summary_in(&self, filter: &AuditFilter, zone: &impl TimeZone) -> AuditSummary {
+        self.try_summary(filter, &|_, _| true, zone, generous_deadline())
+            .ok()
+            .unwrap()
+    }
+
+    pub(super) fn try_summary(
+        &self,
+        filter: &AuditFilter,
+        may_read: &dyn Fn(Option<u32>, Option<u32>) -> bool,
+        zone: &impl TimeZone,
+        deadline: Deadline,
+    ) -> Result<AuditSummary, Refusal> {
+        let connection = &self.opened.connection;
+        // No stop of the recording lasts until then.
+        let now = Timestamp(0);
+        let result = summarize(connection, filter, may_read, zone, now, deadline);
+        result.map_err(|failure| match failure {
+            QueryError::Refused(refusal) => refusal,
+            QueryError::Store(error) => Refusal::Unavailable(error.to_string()),
+        })
+    }
+}
 
 const HOUR_MS: u64 = 3_600_000;
 const TEN_SECONDS: i64 = 10_000;
@@ -328,7 +358,45 @@ fn reports_gaps() {
     // Only gaps in the requested time.
     let part = between(MONDAY, MONDAY + HOUR);
     assert_eq!(stage.summary(&part).gaps, expected[..2]);
+    // A gap at an edge of the requested time, or around it, is reported whole.
+    let gaps = |from: i64, until: i64| {
+        let part = between(MONDAY + from * 1000, MONDAY + until * 1000);
+        stage.summary(&part).gaps
+    };
+    assert_eq!(gaps(1_300, 9_000), expected[2..]);
+    assert_eq!(gaps(4_000, 9_000), expected[2..]);
+    assert_eq!(gaps(4_000, 11_000), expected[2..]);
+    // A time that begins within a sample, a minute and an hour.
+    for from in [1_235, 10_015, 10_095] {
+        assert_eq!(gaps(from, from + 80), [], "{from}");
+    }
     // With only hours left, the position of a gap in an hour is unknown.
     stage.execute("DELETE FROM minute; DELETE FROM sample");
     assert_eq!(stage.summary(&all_times()).gaps, expected[2..]);
+}
+
+#[test]
+fn stop_of_the_recording_that_lasts_is_a_gap() {
+    let mut stage = SampleStore::new();
+    let (nine, noon) = (MONDAY + 9 * HOUR, MONDAY + 12 * HOUR);
+    let free = [device(0, 0, 0)];
+    stage.samples(nine - HOUR, nine, TEN_SECONDS, &free, &[]);
+    let utc = FixedOffset::east_opt(0).unwrap();
+    let gaps = |until: i64, now: i64| {
+        let period = between(nine - 3 * HOUR, until);
+        let (connection, now) = (&stage.opened.connection, Timestamp(now));
+        let deadline = generous_deadline();
+        let summary = summarize(connection, &period, &|_, _| true, &utc, now, deadline);
+        summary.ok().unwrap().gaps
+    };
+    let gap = Gap {
+        from: Timestamp(nine),
+        until: Timestamp(noon),
+    };
+    assert_eq!(gaps(noon, noon), [gap]);
+    assert_eq!(gaps(noon + HOUR, noon), [gap]);
+    assert_eq!(gaps(noon, noon + HOUR), [gap]);
+    // The newest sample is not written yet.
+    assert_eq!(gaps(noon, nine + 30_000), []);
+    assert_eq!(gaps(nine + 30_000, noon), []);
 }

@@ -65,6 +65,7 @@ fn pages(connection: &mut Connection, limit: u32) -> Vec<AuditRecord> {
             until: Timestamp(i64::MAX),
             user: None,
             process: None,
+            command: None,
             gpu: None,
             container: None,
             job: None,
@@ -74,7 +75,7 @@ fn pages(connection: &mut Connection, limit: u32) -> Vec<AuditRecord> {
     };
     let mut records = Vec::new();
     loop {
-        let page = sample_page(connection, &query).unwrap();
+        let page = sample_page(connection, &query, &|_, _| true).unwrap();
         records.extend(page.records);
         match page.next {
             Some(next) => query.before = Some(next),

@@ -85,6 +85,11 @@ fn assert_healed(writer: &mut Writer, kind: &DatabaseKind) {
     let detail: String = connection.query_row(select, [], |row| row.get(0)).unwrap();
     let name = quarantined.file_name().unwrap().to_str().unwrap();
     assert!(detail.starts_with(&format!("{name}: ")), "{detail}");
+    // Of the file in use.
+    let first = "SELECT min(at) FROM event";
+    let first = connection.query_row(first, [], |row| row.get(0)).unwrap();
+    let recorded_since = lock(&writer.status).recorded_since;
+    assert_eq!(recorded_since, Some(Timestamp(first)));
     // After the file is moved away, the fault is gone.
     std::fs::rename(quarantined, directory.join("taken away")).unwrap();
     writer.publish_status();
@@ -201,6 +206,7 @@ fn reader_triggers_the_quarantine() {
             until: Timestamp(i64::MAX),
             user: None,
             process: None,
+            command: None,
             gpu: None,
             container: None,
             job: None,
@@ -210,11 +216,14 @@ fn reader_triggers_the_quarantine() {
     };
     while quarantined(directory.path(), &SAMPLES).is_empty() {
         assert!(started.elapsed() < LONG);
-        let _ = runtime.block_on(store.sample_page(query.clone()));
+        let _ = runtime.block_on(store.sample_page(query.clone(), |_, _| true));
         store.wake().unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
-    while runtime.block_on(store.sample_page(query.clone())).is_err() {
+    while runtime
+        .block_on(store.sample_page(query.clone(), |_, _| true))
+        .is_err()
+    {
         assert!(started.elapsed() < LONG);
         store.wake().unwrap();
     }

@@ -186,7 +186,7 @@ fn mistakes_have_a_path_and_no_line() {
         [
             "global.enabeld: unknown key; did you mean enabled?",
             "global.enabled: \"yes\" is not valid: write true or false",
-            "user_policies.alice.allowed_gpus[1]: 1.5 is not a text in quotes",
+            "user_policies.alice.allowed_gpus[1]: 1.5 is not a text in quotes; write \"1.5\"",
             "user_policies.alice.memory_limit_gb: -1 is not a number of GiB from 0 to 1048576, \
             nor a text like \"512MiB\"",
             "time_policies.a.start_time: \"9\" is not a time of day, \"00:00\" to \"24:00\"",

@@ -1,7 +1,10 @@
 //! Lints for rules on the behaviour of processes.
 
 use super::{Linter, is_same_user, policy_path};
-use crate::guard::rules::{BehaviourRule, ForbiddenBehaviour, Members};
+use crate::guard::rules::{
+    BehaviourRule, ForbiddenBehaviour, GrowthParams, Members, RogueParams, RunawayParams,
+    WasteParams,
+};
 use gpukill_proto::guard::GuardAction;
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::rogue::Risk;
@@ -24,37 +27,37 @@ fn check_behaviour(linter: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
             "duration_limit_hours",
             "the selected processes may not use any GPU",
         ),
-        ForbiddenBehaviour::Waste {
+        ForbiddenBehaviour::Waste(WasteParams {
             below: Percent(0), ..
-        } => (
+        }) => (
             "waste_below_pct",
             "utilization is never below 0, so this never matches",
         ),
-        ForbiddenBehaviour::Runaway {
+        ForbiddenBehaviour::Runaway(RunawayParams {
             above: Percent(100),
             ..
-        } => (
+        }) => (
             "runaway_above_pct",
             "utilization never exceeds 100, so this never matches",
         ),
-        ForbiddenBehaviour::Growth { by: Bytes(0), .. } => {
+        ForbiddenBehaviour::Growth(GrowthParams { by: Bytes(0), .. }) => {
             ("growth_gb", "any growth breaks it, and most programs grow")
         }
-        ForbiddenBehaviour::Rogue { threats, .. } if threats.is_empty() => {
+        ForbiddenBehaviour::Rogue(RogueParams { threats, .. }) if threats.is_empty() => {
             ("rogue_threats", "lists no threat, so this never matches")
         }
-        ForbiddenBehaviour::Rogue {
+        ForbiddenBehaviour::Rogue(RogueParams {
             from: Risk::Low, ..
-        } if rule.measures.action != Some(GuardAction::Warn) => (
+        }) if rule.measures.action != Some(GuardAction::Warn) => (
             "rogue_risk",
             "jobs are ended for verdicts of low risk, the least certain ones",
         ),
         ForbiddenBehaviour::Duration(_)
-        | ForbiddenBehaviour::Idle { .. }
-        | ForbiddenBehaviour::Waste { .. }
-        | ForbiddenBehaviour::Runaway { .. }
-        | ForbiddenBehaviour::Growth { .. }
-        | ForbiddenBehaviour::Rogue { .. } => return,
+        | ForbiddenBehaviour::Idle(_)
+        | ForbiddenBehaviour::Waste(_)
+        | ForbiddenBehaviour::Runaway(_)
+        | ForbiddenBehaviour::Growth(_)
+        | ForbiddenBehaviour::Rogue(_) => return,
     };
     linter.warn(&format!("{at}.{key}"), what);
 }

@@ -179,7 +179,7 @@ fn covers(first: &BehaviourRule, other: &BehaviourRule) -> bool {
             && first.processes == other.processes
             && first.command == other.command
     };
-    (!matches!(first.behaviour, ForbiddenBehaviour::Waste { .. }) || selects_the_same())
+    (!matches!(first.behaviour, ForbiddenBehaviour::Waste(_)) || selects_the_same())
         && response(&first.measures) == response(&other.measures)
         && (first.ends_services || !other.ends_services)
         && is_about_all
@@ -196,76 +196,42 @@ fn is_stricter(first: &ForbiddenBehaviour, other: &ForbiddenBehaviour) -> bool {
         (ForbiddenBehaviour::Duration(first), ForbiddenBehaviour::Duration(other)) => {
             first <= other
         }
-        (
-            ForbiddenBehaviour::Idle {
-                limit,
-                min_memory,
-                with_connections,
-                cpu_below,
-            },
-            ForbiddenBehaviour::Idle {
-                limit: other_limit,
-                min_memory: other_memory,
-                with_connections: others,
-                cpu_below: other_below,
-            },
-        ) => {
-            let is_as_strict = match (cpu_below, other_below) {
+        (ForbiddenBehaviour::Idle(first), ForbiddenBehaviour::Idle(other)) => {
+            let is_as_strict = match (first.cpu_below, other.cpu_below) {
                 (None, _) => true,
                 (Some(_), None) => false,
                 (Some(below), Some(other_below)) => other_below <= below,
             };
-            limit <= other_limit
-                && min_memory <= other_memory
-                && (*with_connections || !*others)
+            first.limit <= other.limit
+                && first.min_memory <= other.min_memory
+                && (first.with_connections || !other.with_connections)
                 && is_as_strict
         }
         // The mean over another time is a different value.
-        (
-            ForbiddenBehaviour::Waste {
-                below,
-                min_memory,
-                hours,
-            },
-            ForbiddenBehaviour::Waste {
-                below: other_below,
-                min_memory: other_memory,
-                hours: other_hours,
-            },
-        ) => hours == other_hours && below >= other_below && min_memory <= other_memory,
-        (
-            ForbiddenBehaviour::Runaway {
-                above,
-                limit,
-                orphaned,
-            },
-            ForbiddenBehaviour::Runaway {
-                above: other_above,
-                limit: other_limit,
-                orphaned: others,
-            },
-        ) => above <= other_above && limit <= other_limit && (!*orphaned || *others),
-        (
-            ForbiddenBehaviour::Growth { by, within },
-            ForbiddenBehaviour::Growth {
-                by: other_by,
-                within: other_within,
-            },
-        ) => within == other_within && by <= other_by,
-        (
-            ForbiddenBehaviour::Rogue { from, threats },
-            ForbiddenBehaviour::Rogue {
-                from: other_from,
-                threats: others,
-            },
-        ) => from <= other_from && others.iter().all(|it| threats.contains(it)),
+        (ForbiddenBehaviour::Waste(first), ForbiddenBehaviour::Waste(other)) => {
+            first.hours == other.hours
+                && first.below >= other.below
+                && first.min_memory <= other.min_memory
+        }
+        (ForbiddenBehaviour::Runaway(first), ForbiddenBehaviour::Runaway(other)) => {
+            first.above <= other.above
+                && first.limit <= other.limit
+                && (!first.orphaned || other.orphaned)
+        }
+        (ForbiddenBehaviour::Growth(first), ForbiddenBehaviour::Growth(other)) => {
+            first.within == other.within && first.by <= other.by
+        }
+        (ForbiddenBehaviour::Rogue(first), ForbiddenBehaviour::Rogue(other)) => {
+            let is_in_first = |threat| first.threats.contains(threat);
+            first.from <= other.from && other.threats.iter().all(is_in_first)
+        }
         (
             ForbiddenBehaviour::Duration(_)
-            | ForbiddenBehaviour::Idle { .. }
-            | ForbiddenBehaviour::Waste { .. }
-            | ForbiddenBehaviour::Runaway { .. }
-            | ForbiddenBehaviour::Growth { .. }
-            | ForbiddenBehaviour::Rogue { .. },
+            | ForbiddenBehaviour::Idle(_)
+            | ForbiddenBehaviour::Waste(_)
+            | ForbiddenBehaviour::Runaway(_)
+            | ForbiddenBehaviour::Growth(_)
+            | ForbiddenBehaviour::Rogue(_),
             _,
         ) => false,
     }

@@ -1,8 +1,8 @@
 //! Each lint reports an unintended rule, and no lint reports an intended one.
 
 use super::*;
-use crate::guard::rules::ForbiddenBehaviour;
 use crate::guard::rules::parse::{parse, print_reference};
+use crate::guard::rules::{ForbiddenBehaviour, RunawayParams};
 use gpukill_proto::guard::GuardAction;
 
 fn lint_text(text: &str) -> Vec<String> {
@@ -366,7 +366,7 @@ fn presets_only_warn_about_orphans() {
         let mut orphans = orphans.filter(|it| {
             matches!(
                 it.behaviour,
-                ForbiddenBehaviour::Runaway { orphaned: true, .. }
+                ForbiddenBehaviour::Runaway(RunawayParams { orphaned: true, .. })
             )
         });
         // A job that was started with nohup or setsid is an orphan too.

@@ -7,7 +7,8 @@ use super::value::TimeUnit;
 use super::value_reader::ValueReader;
 use crate::guard::evaluate::has_grace;
 use crate::guard::rules::{
-    BehaviourRule, ForbiddenBehaviour, Glob, GpuSelector, Measures, Members, Pattern,
+    BehaviourRule, ForbiddenBehaviour, Glob, GpuSelector, GrowthParams, IdleParams, Measures,
+    Members, Pattern, RogueParams, RunawayParams, WasteParams,
 };
 use crate::usage::CPU_STEPS;
 use gpukill_proto::collect::IntoSet as _;
@@ -88,35 +89,39 @@ impl BehaviourDraft {
     /// All behaviours that the rule forbids.
     fn forbidden_behaviours(&self) -> Vec<ForbiddenBehaviour> {
         let duration = self.duration.map(ForbiddenBehaviour::Duration);
-        let idle = self.idle.map(|limit| ForbiddenBehaviour::Idle {
+        let idle = self.idle.map(|limit| IdleParams {
             limit,
             min_memory: self.idle_min_memory,
             with_connections: self.idle_with_connections,
             cpu_below: self.idle_cpu_below,
         });
-        let waste = self.waste_below.map(|below| ForbiddenBehaviour::Waste {
+        let waste = self.waste_below.map(|below| WasteParams {
             below,
             min_memory: self.waste_min_memory,
             hours: self.waste_hours.unwrap_or(HOUR),
         });
-        let runaway = self.runaway_above.map(|above| ForbiddenBehaviour::Runaway {
+        let runaway = self.runaway_above.map(|above| RunawayParams {
             above,
             limit: self.runaway_limit.unwrap_or(DEFAULT_RUNAWAY_LIMIT),
             orphaned: self.runaway_orphaned,
         });
-        let growth = self.growth.map(|by| ForbiddenBehaviour::Growth {
+        let growth = self.growth.map(|by| GrowthParams {
             by,
             within: self.growth_hours.unwrap_or(HOUR),
         });
-        let rogue = self.rogue_risk.map(|from| ForbiddenBehaviour::Rogue {
+        let threats = self.rogue_threats.as_deref().unwrap_or(&DEFAULT_THREATS);
+        let rogue = self.rogue_risk.map(|from| RogueParams {
             from,
-            threats: self
-                .rogue_threats
-                .as_deref()
-                .unwrap_or(&DEFAULT_THREATS)
-                .to_vec(),
+            threats: threats.to_vec(),
         });
-        let all = [duration, idle, waste, runaway, growth, rogue];
+        let all = [
+            duration,
+            idle.map(ForbiddenBehaviour::Idle),
+            waste.map(ForbiddenBehaviour::Waste),
+            runaway.map(ForbiddenBehaviour::Runaway),
+            growth.map(ForbiddenBehaviour::Growth),
+            rogue.map(ForbiddenBehaviour::Rogue),
+        ];
         all.into_iter().flatten().collect()
     }
 }

@@ -5,6 +5,7 @@ use super::field::TableEntry;
 use super::value_reader::ValueReader;
 use crate::guard::rules::{Glob, Pattern};
 use crate::select;
+use gpukill_proto::service::MAX_CONDITION_BYTES;
 use gpukill_proto::settings::closest_name;
 use gpukill_proto::settings::value::{choice_error, format_duration, parse_duration, parse_size};
 use gpukill_proto::units::{Bytes, Percent};
@@ -47,7 +48,7 @@ impl ValueReader<'_, '_> {
         let bytes = bytes.filter(|bytes| *bytes <= bounds::MAX_MEMORY);
         if bytes.is_none() {
             let max = bounds::MAX_MEMORY >> 30;
-            self.report(format!(
+            self.report_number(format!(
                 "{} is not a number of GiB from 0 to {max}, nor a text like \"512MiB\"",
                 self.source_text()
             ));
@@ -69,7 +70,7 @@ impl ValueReader<'_, '_> {
         let percent = percent.filter(|percent| *percent <= 100);
         if percent.is_none() {
             let shown = self.source_text();
-            self.report(format!(
+            self.report_number(format!(
                 "{shown} is not a whole number of percent from 0 to 100"
             ));
         }
@@ -110,13 +111,15 @@ impl ValueReader<'_, '_> {
                 format_duration(min),
                 format_duration(max),
             );
-            self.report(match unit.seconds_and_name() {
-                Some((_, name)) => format!(
+            match unit.seconds_and_name() {
+                Some((_, name)) => self.report_number(format!(
                     "{shown} is not a number of {name}, nor a text like \"90m\", from {low} to \
                     {high}"
-                ),
-                None => format!("{shown} is not a text like \"90m\", from {low} to {high}"),
-            });
+                )),
+                None => self.report(format!(
+                    "{shown} is not a text like \"90m\", from {low} to {high}"
+                )),
+            }
         }
         length
     }
@@ -135,9 +138,18 @@ impl ValueReader<'_, '_> {
         let number = number.filter(|number| (min..=max).contains(number));
         if number.is_none() {
             let shown = self.source_text();
-            self.report(format!("{shown} is not a whole number from {min} to {max}"));
+            self.report_number(format!("{shown} is not a whole number from {min} to {max}"));
         }
         number.and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// Reports a value that is not the right number. One in quotes is usually right without
+    /// them.
+    fn report_number(&mut self, what: String) {
+        let text = self.value.get_ref().as_str().map(str::trim);
+        let digits = text.filter(|text| text.parse::<u32>().is_ok());
+        let suggestion = digits.map(|digits| format!("write {digits} without quotes"));
+        self.report_with_suggestion(what, suggestion);
     }
 
     /// `true` or `false`.
@@ -173,7 +185,9 @@ impl ValueReader<'_, '_> {
     pub(super) fn text(&mut self, max: usize) -> Option<String> {
         let Some(text) = self.value.get_ref().as_str() else {
             let shown = self.source_text();
-            self.report(format!("{shown} is not a text in quotes"));
+            let is_single = !matches!(self.value.get_ref(), DeValue::Array(_) | DeValue::Table(_));
+            let suggestion = is_single.then(|| format!("write \"{shown}\""));
+            self.report_with_suggestion(format!("{shown} is not a text in quotes"), suggestion);
             return None;
         };
         let why = if text.trim().is_empty() {
@@ -209,8 +223,11 @@ impl ValueReader<'_, '_> {
     ) -> Option<Vec<T>> {
         let DeValue::Array(list) = self.value.get_ref() else {
             let shown = self.source_text();
-            let is_text = self.value.get_ref().is_str();
-            let suggestion = is_text.then(|| format!("write [{shown}]"));
+            let is_item = matches!(
+                self.value.get_ref(),
+                DeValue::String(_) | DeValue::Integer(_)
+            );
+            let suggestion = is_item.then(|| format!("write [{shown}]"));
             self.report_with_suggestion(format!("{shown} is not a list"), suggestion);
             return None;
         };
@@ -314,7 +331,7 @@ impl ValueReader<'_, '_> {
 
     /// A regular expression.
     pub(super) fn pattern(&mut self) -> Option<Pattern> {
-        let typed = self.text(select::MAX_PATTERN_BYTES)?;
+        let typed = self.text(MAX_CONDITION_BYTES)?;
         if !self.count_pattern() {
             return None;
         }

@@ -189,9 +189,10 @@ impl<'a, 'f> ValueReader<'a, 'f> {
         let name = self.path.rsplit('.').next().unwrap_or_default();
         let suggestion = match FOREIGN_KEYS.contains(&name) {
             true => Some("it has no meaning in these rules; import removes it".to_owned()),
-            false => closest_name(name, known.clone())
-                .or_else(|| find_by_words(name, known))
-                .map(|near| format!("did you mean {near}?")),
+            false => {
+                let near = closest_name(name, known.clone()).or_else(|| find_by_words(name, known));
+                key_suggestion(name, near)
+            }
         };
         self.push_mistake(self.offset, "unknown key".to_owned(), suggestion);
     }
@@ -249,6 +250,31 @@ impl<'a, 'f> ValueReader<'a, 'f> {
             if !is_known {
                 at.report_unknown_key(field::names(keys).iter().map(String::as_str));
             }
+        }
+    }
+}
+
+/// The probable intention behind an unknown key: the key of its table that is `near`, and the
+/// other tables that have the key or a similar one.
+fn key_suggestion(name: &str, near: Option<&str>) -> Option<String> {
+    let tables = super::key_tables();
+    let with_key = |key: &str| {
+        let tables = tables.iter();
+        let tables = tables.filter(|(_, keys)| keys.iter().any(|it| it == key));
+        let headings: Vec<&str> = tables.map(|(heading, _)| *heading).collect();
+        (!headings.is_empty()).then(|| headings.join(" or "))
+    };
+    match (near, with_key(name)) {
+        (Some(near), None) => Some(format!("did you mean {near}?")),
+        (Some(near), Some(headings)) => {
+            Some(format!("did you mean {near}? {name} belongs in {headings}"))
+        }
+        (None, Some(headings)) => Some(format!("{name} belongs in {headings}")),
+        (None, None) => {
+            let keys = tables.iter().flat_map(|(_, keys)| keys);
+            let near = closest_name(name, keys.map(String::as_str))?;
+            let headings = with_key(near)?;
+            Some(format!("did you mean {near}? It belongs in {headings}"))
         }
     }
 }

@@ -35,16 +35,16 @@ pub(super) fn widenings() -> Vec<Widening> {
         }),
         ("of the time", |it| it.times[0].limits.memory = gib(60)),
         ("rogues' risk", |it| {
-            it.behaviours[3].behaviour = ForbiddenBehaviour::Rogue {
+            it.behaviours[3].behaviour = ForbiddenBehaviour::Rogue(RogueParams {
                 from: Risk::High,
                 threats: Threat::ALL.to_vec(),
-            }
+            })
         }),
         ("rogues' threats", |it| {
-            it.behaviours[3].behaviour = ForbiddenBehaviour::Rogue {
+            it.behaviours[3].behaviour = ForbiddenBehaviour::Rogue(RogueParams {
                 from: Risk::Medium,
                 threats: vec![Threat::CryptoMiner],
-            }
+            })
         }),
         ("waste", |it| it.behaviours.truncate(0)),
         ("protected", |it| it.protect.users.push("carol".into())),

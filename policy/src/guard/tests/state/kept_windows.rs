@@ -6,20 +6,20 @@ use gpukill_proto::guard::RuleKind;
 /// Long windows: each needs five minutes.
 fn rules_of(kind: RuleKind) -> RuleSet {
     let behaviour = match kind {
-        RuleKind::Growth => ForbiddenBehaviour::Growth {
+        RuleKind::Growth => ForbiddenBehaviour::Growth(GrowthParams {
             by: Bytes(GIB),
             within: minutes(5),
-        },
-        RuleKind::Runaway => ForbiddenBehaviour::Runaway {
+        }),
+        RuleKind::Runaway => ForbiddenBehaviour::Runaway(RunawayParams {
             above: Percent(50),
             limit: minutes(5),
             orphaned: false,
-        },
-        _ => ForbiddenBehaviour::Waste {
+        }),
+        _ => ForbiddenBehaviour::Waste(WasteParams {
             below: Percent(95),
             min_memory: Bytes(0),
             hours: minutes(5),
-        },
+        }),
     };
     RuleSet {
         behaviours: vec![behaviour_rule("it", behaviour)],
@@ -77,9 +77,9 @@ fn windows_survive_unrelated_changes() {
         }),
         ("window", false, |it| {
             match &mut it.behaviours[0].behaviour {
-                ForbiddenBehaviour::Growth { within, .. } => *within = minutes(6),
-                ForbiddenBehaviour::Waste { hours, .. } => *hours = minutes(6),
-                ForbiddenBehaviour::Runaway { above, .. } => *above = Percent(51),
+                ForbiddenBehaviour::Growth(GrowthParams { within, .. }) => *within = minutes(6),
+                ForbiddenBehaviour::Waste(WasteParams { hours, .. }) => *hours = minutes(6),
+                ForbiddenBehaviour::Runaway(RunawayParams { above, .. }) => *above = Percent(51),
                 _ => {}
             }
         }),

@@ -144,12 +144,12 @@ fn job_is_idle_as_a_whole() {
         evaluate_rules(rules.clone(), &mut still(|_| ()), 5).0,
         [""; 0]
     );
-    let loaded = ForbiddenBehaviour::Idle {
+    let loaded = ForbiddenBehaviour::Idle(IdleParams {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: true,
         cpu_below: None,
-    };
+    });
     let rules = RuleSet {
         behaviours: vec![behaviour_rule("loaded", loaded)],
         ..dry_run_rules()
@@ -165,11 +165,13 @@ fn job_is_idle_as_a_whole() {
 
 #[test]
 fn cpu_work_prevents_idleness() {
-    let behaviour = |cpu_below| ForbiddenBehaviour::Idle {
-        limit: minutes(1),
-        min_memory: Bytes(0),
-        with_connections: false,
-        cpu_below,
+    let behaviour = |cpu_below| {
+        ForbiddenBehaviour::Idle(IdleParams {
+            limit: minutes(1),
+            min_memory: Bytes(0),
+            with_connections: false,
+            cpu_below,
+        })
     };
     let rules = rules_with_behaviour(behaviour(Some(Percent(10))));
     let takes = |percent| host_with_bob(|it| _ = it.uses(0, 10, 0).computes(percent));
@@ -220,11 +222,11 @@ fn rules_with_behaviour(behaviour: ForbiddenBehaviour) -> RuleSet {
 
 #[test]
 fn waste_rule() {
-    let rules = rules_with_behaviour(ForbiddenBehaviour::Waste {
+    let rules = rules_with_behaviour(ForbiddenBehaviour::Waste(WasteParams {
         below: Percent(10),
         min_memory: Bytes(10 * GIB),
         hours: minutes(2),
-    });
+    }));
     let cases = [
         ("little", host_with_bob(|it| _ = it.uses(0, 10, 9)), Yes),
         (
@@ -261,11 +263,11 @@ fn waste_rule() {
 #[test]
 fn runaway_rule() {
     let rule = |orphaned| {
-        rules_with_behaviour(ForbiddenBehaviour::Runaway {
+        rules_with_behaviour(ForbiddenBehaviour::Runaway(RunawayParams {
             above: Percent(90),
             limit: minutes(1),
             orphaned,
-        })
+        }))
     };
     let cases = [
         ("at work", host_with_bob(|it| _ = it.uses(0, 10, 91)), Yes),
@@ -312,10 +314,10 @@ fn runaway_rule() {
 #[test]
 fn growth_rule() {
     let rules = || {
-        rules_with_behaviour(ForbiddenBehaviour::Growth {
+        rules_with_behaviour(ForbiddenBehaviour::Growth(GrowthParams {
             by: Bytes(11 * GIB),
             within: minutes(2),
-        })
+        }))
     };
     let grows = |steps: [u64; 12]| {
         let mut world = host_with_bob(|_| ());

@@ -22,10 +22,10 @@ const UNPROVED: VerdictSummary = VerdictSummary {
 
 /// No process may be a miner or hide what it is, from high risk on.
 fn rules_against_rogues(mode: GuardMode, change: impl FnOnce(&mut BehaviourRule)) -> RuleSet {
-    let behaviour = ForbiddenBehaviour::Rogue {
+    let behaviour = ForbiddenBehaviour::Rogue(RogueParams {
         from: Risk::High,
         threats: vec![Threat::CryptoMiner, Threat::SuspiciousProcess],
-    };
+    });
     let mut behaviour = behaviour_rule("it", behaviour);
     change(&mut behaviour);
     RuleSet {
@@ -84,10 +84,10 @@ fn proved_threat_breaks_the_rule() {
     check(&dry_run_against_rogues(), RULE, 9, &cases);
     // A rule without threats matches no verdict.
     let none = rules_against_rogues(GuardMode::DryRun, |it| {
-        it.behaviour = ForbiddenBehaviour::Rogue {
+        it.behaviour = ForbiddenBehaviour::Rogue(RogueParams {
             from: Risk::Low,
             threats: Vec::new(),
-        };
+        });
     });
     check(
         &none,

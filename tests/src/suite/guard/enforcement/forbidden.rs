@@ -206,7 +206,7 @@ fn breaker_stops_the_guard_until_reset() {
     assert!(records.contains(restarted), "{records}");
     // A dry run of the command does not reset the circuit breaker.
     let plan = it.test_box.ctl(&["guard", "enforce", "--dry-run"]);
-    let would = "gpukillctl: it would end jobs again: it is stopped: see ";
+    let would = "warning: it would end jobs again: it is stopped: see ";
     assert!(plan.stderr.contains(would), "{plan:?}");
     assert!(!plan.stderr.contains("it ends jobs again"), "{plan:?}");
     // Dry-run mode does not reset the circuit breaker.

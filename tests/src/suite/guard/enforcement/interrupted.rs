@@ -33,6 +33,9 @@ fn assert_no_signal(
     );
     assert_eq!(recorded_kills(test_box), *recorded);
     daemon.stop();
+    // Otherwise the job would be left alone while the guard waits for the result of the signals.
+    let kept = std::fs::read_to_string(test_box.path("state/guard.json")).unwrap();
+    assert!(!kept.contains("\"progress\":\"Began\""), "{kept}");
 }
 
 fn interrupted_kill() -> Value {

@@ -112,7 +112,9 @@ fn assert_not_attributed(test_box: &TestBox, pid: u32) -> TestProcess {
     let violations = super::guard_violations(test_box).to_string();
     assert!(!violations.contains("60002"), "{violations}");
     let samples = eventually("the samples are stored", || {
-        let samples = test_box.json(&["audit", "-o", "json"]).to_string();
+        let samples = test_box
+            .json(&["audit", "--samples", "-o", "json"])
+            .to_string();
         samples.contains("60001").then_some(samples)
     });
     assert!(!samples.contains("60002"), "{samples}");

@@ -170,7 +170,7 @@ fn exclusive_memory(used: &CardUsage) -> Vec<(u32, Reading<Bytes>)> {
 
 #[test]
 fn shared_buffers_are_separated() {
-    let untold = || failed("its driver does not report shared memory");
+    let unreported = || failed("its driver does not report shared memory");
     let cases = [
         (vec!["drm-resident-vram: 9\ndrm-shared-vram: 0"], bytes(9)),
         (vec!["drm-resident-vram: 9\ndrm-shared-vram: 4"], bytes(5)),
@@ -184,14 +184,14 @@ fn shared_buffers_are_separated() {
         ),
         (
             vec!["drm-resident-vram: 9\ndrm-shared-vram: 4\ndrm-resident-vram1: 3"],
-            untold(),
+            unreported(),
         ),
         // The host's memory is not part of it.
         (
             vec!["drm-resident-vram: 9\ndrm-shared-vram: 4\ndrm-resident-gtt: 3"],
             bytes(5),
         ),
-        (vec!["drm-resident-vram: 9"], untold()),
+        (vec!["drm-resident-vram: 9"], unreported()),
         (
             vec![
                 "drm-resident-vram: 9\ndrm-shared-vram: 4",
@@ -204,7 +204,7 @@ fn shared_buffers_are_separated() {
                 "drm-resident-vram: 9\ndrm-shared-vram: 4",
                 "drm-resident-vram: 7",
             ],
-            untold(),
+            unreported(),
         ),
     ];
     for (clients, expected) in cases {

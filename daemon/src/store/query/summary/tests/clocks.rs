@@ -1,6 +1,6 @@
 //! Hours, days and weeks are in the local time of the host.
 
-use super::sample_store::{HOUR, MINUTE, MONDAY, SampleStore, all_times, device};
+use super::super::super::sample_store::{HOUR, MINUTE, MONDAY, SampleStore, all_times, device};
 use chrono::{FixedOffset, NaiveDate, NaiveDateTime, TimeZone};
 use gpukill_proto::audit::{AuditSummary, UsageTimes};
 

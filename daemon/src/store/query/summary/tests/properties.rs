@@ -1,6 +1,8 @@
 //! Properties that hold for any history.
 
-use super::sample_store::{HOUR, MINUTE, MONDAY, SampleStore, all_times, between, device, process};
+use super::super::super::sample_store::{
+    HOUR, MINUTE, MONDAY, SampleStore, all_times, between, device, process,
+};
 use gpukill_proto::audit::{AuditFilter, AuditSummary, OwnerTime, UsageTimes, UsageTotals};
 use gpukill_proto::model::Owner;
 use gpukill_proto::units::Timestamp;

@@ -3,8 +3,8 @@
 use super::*;
 use crate::guard::rules::{
     BehaviourRule, EnforcementMode, EnforcementSettings, ForbiddenBehaviour, Glob, GpuPolicy,
-    GroupPolicy, Limits, Measures, Members, Pattern, ProtectRules, TimeOverride, TimePolicy,
-    UserPolicy,
+    GroupPolicy, GrowthParams, IdleParams, Limits, Measures, Members, Pattern, ProtectRules,
+    RogueParams, RunawayParams, TimeOverride, TimePolicy, UserPolicy, WasteParams,
 };
 use crate::guard::schedule::{Hours, Weekday};
 use crate::select;
@@ -181,43 +181,43 @@ fn parses_every_field() {
                 ends_services: true,
                 ..rule(
                     "idle",
-                    ForbiddenBehaviour::Idle {
+                    ForbiddenBehaviour::Idle(IdleParams {
                         limit: minutes(120),
                         min_memory: Bytes::mib(1024),
                         with_connections: true,
                         cpu_below: Some(Percent(10)),
-                    },
+                    }),
                 )
             },
             rule(
                 "waste",
-                ForbiddenBehaviour::Waste {
+                ForbiddenBehaviour::Waste(WasteParams {
                     below: Percent(10),
                     min_memory: Bytes::mib(20 * 1024),
                     hours: hours(4),
-                },
+                }),
             ),
             rule(
                 "runaway",
-                ForbiddenBehaviour::Runaway {
+                ForbiddenBehaviour::Runaway(RunawayParams {
                     above: Percent(95),
                     limit: minutes(30),
                     orphaned: true,
-                },
+                }),
             ),
             rule(
                 "growth",
-                ForbiddenBehaviour::Growth {
+                ForbiddenBehaviour::Growth(GrowthParams {
                     by: Bytes::mib(4096),
                     within: hours(6),
-                },
+                }),
             ),
             rule(
                 "rogues",
-                ForbiddenBehaviour::Rogue {
+                ForbiddenBehaviour::Rogue(RogueParams {
                     from: Risk::Critical,
                     threats: vec![Threat::DataExfiltrator, Threat::CryptoMiner],
-                },
+                }),
             ),
         ],
         positions: BTreeMap::new(),
@@ -236,30 +236,30 @@ fn rule_defaults_match_the_reference() {
         .map(|it| it.behaviour)
         .collect();
     let expected = [
-        ForbiddenBehaviour::Idle {
+        ForbiddenBehaviour::Idle(IdleParams {
             limit: minutes(5),
             min_memory: Bytes(0),
             with_connections: false,
             cpu_below: None,
-        },
-        ForbiddenBehaviour::Waste {
+        }),
+        ForbiddenBehaviour::Waste(WasteParams {
             below: Percent(5),
             min_memory: Bytes(0),
             hours: hours(1),
-        },
-        ForbiddenBehaviour::Runaway {
+        }),
+        ForbiddenBehaviour::Runaway(RunawayParams {
             above: Percent(95),
             limit: minutes(5),
             orphaned: false,
-        },
-        ForbiddenBehaviour::Growth {
+        }),
+        ForbiddenBehaviour::Growth(GrowthParams {
             by: Bytes::mib(1024),
             within: hours(1),
-        },
-        ForbiddenBehaviour::Rogue {
+        }),
+        ForbiddenBehaviour::Rogue(RogueParams {
             from: Risk::Medium,
             threats: vec![Threat::CryptoMiner, Threat::SuspiciousProcess],
-        },
+        }),
     ];
     assert_eq!(conducts, expected);
 }

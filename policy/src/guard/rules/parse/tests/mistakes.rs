@@ -46,8 +46,15 @@ fn rejects_values_out_of_bounds() {
         for value in values {
             let text = format!("[user_policies.a]\n{key} = {value}\n");
             let column = key.len() + 4;
+            let unquoted = match (key, *value) {
+                ("memory_limit_gb", "\"8\"") => "; write 8 without quotes",
+                ("utilization_limit_pct", "\"70\"") => "; write 70 without quotes",
+                ("duration_limit_hours", "\"12\"") => "; write 12 without quotes",
+                ("max_concurrent_processes", "\"3\"") => "; write 3 without quotes",
+                _ => "",
+            };
             let expected =
-                format!("line 2, column {column}: user_policies.a.{key}: {value} {what}");
+                format!("line 2, column {column}: user_policies.a.{key}: {value} {what}{unquoted}");
             assert_eq!(mistakes_in(&text), [expected]);
         }
     }
@@ -114,6 +121,39 @@ message = ""
 }
 
 #[test]
+fn key_of_another_table_is_recognized() {
+    let text = "default_memory_limit_gb = 8\ndefualt_idle_limit_minutes = 5\n\
+        [global]\nmemory_limit_gb = 8\n[enforcement]\ndefault_memory_limit_gb = 8\n\
+        [user_policies]\nmemory_limit_gb = 8\n\
+        [user_policies.alice]\nreserved_memory_gb = 8\nallowed_gpus = 0\n\
+        [group_policies.lab]\nmax_concurent_procesess_each = 1\nsnooze_minutes = 1\n\
+        snoze_minutes = 1\n";
+    let expected = [
+        "line 1, column 1: default_memory_limit_gb: unknown key; default_memory_limit_gb belongs \
+         in [global]",
+        "line 2, column 1: defualt_idle_limit_minutes: unknown key; did you mean \
+         default_idle_limit_minutes? It belongs in [global]",
+        "line 4, column 1: global.memory_limit_gb: unknown key; did you mean \
+         default_memory_limit_gb? memory_limit_gb belongs in [user_policies.NAME] or \
+         [group_policies.NAME] or [[time_policies]]",
+        "line 6, column 1: enforcement.default_memory_limit_gb: unknown key; \
+         default_memory_limit_gb belongs in [global]",
+        "line 8, column 19: user_policies.memory_limit_gb: 8 is not a table; write \
+         [user_policies.NAME] above the keys of a policy",
+        "line 10, column 1: user_policies.alice.reserved_memory_gb: unknown key; \
+         reserved_memory_gb belongs in [gpu_policies.NAME]",
+        "line 11, column 16: user_policies.alice.allowed_gpus: 0 is not a list; write [0]",
+        "line 13, column 1: group_policies.lab.max_concurent_procesess_each: unknown key; did you \
+         mean max_concurrent_processes_each?",
+        "line 14, column 1: group_policies.lab.snooze_minutes: unknown key; snooze_minutes \
+         belongs in [enforcement]",
+        "line 15, column 1: group_policies.lab.snoze_minutes: unknown key; did you mean \
+         snooze_minutes? It belongs in [enforcement]",
+    ];
+    assert_eq!(mistakes_in(text), expected);
+}
+
+#[test]
 fn rejects_idle_rules_without_grace() {
     for (key, value) in [("idle_limit_minutes", 5), ("waste_below_pct", 5)] {
         let text = format!("[[rules]]\nname = 'r'\n{key} = {value}\ngrace = '0s'\n");
@@ -157,8 +197,9 @@ fn checks_risks_and_threats() {
         format!(
             "line 4, column 34: rules.r.rogue_threats[1]: \"miner\" is not valid: write {threats}"
         ),
-        "line 4, column 43: rules.r.rogue_threats[2]: 1 is not a text in quotes".to_owned(),
-        "line 7, column 14: rules.s.rogue_risk: 3 is not a text in quotes".to_owned(),
+        "line 4, column 43: rules.r.rogue_threats[2]: 1 is not a text in quotes; write \"1\""
+            .to_owned(),
+        "line 7, column 14: rules.s.rogue_risk: 3 is not a text in quotes; write \"3\"".to_owned(),
         "line 8, column 1: rules.t: has rogue_threats without rogue_risk".to_owned(),
         format!(
             "line 8, column 1: rules.t: does not forbid any behaviour; write one of {conducts}"
@@ -202,7 +243,7 @@ fn reports_sections_of_wrong_type() {
 
 #[test]
 fn limits_the_size_of_a_file() {
-    let found = mistakes_in(&"#".repeat(MAX_FILE_BYTES + 1));
+    let found = mistakes_in(&"#".repeat(MAX_RULES_BYTES + 1));
     assert_eq!(
         found,
         ["line 1, column 1: is 1048577 bytes long: at most 1048576 are allowed"]

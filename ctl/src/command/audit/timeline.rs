@@ -1,0 +1,68 @@
+//! `audit timeline`: everything that happened to a GPU, job, process or user.
+
+use super::{
+    DEFAULT_HOURS, DEFAULT_LIMIT, collect_pages, connect, finish_records, note_more, now, time_span,
+};
+use crate::args::Timeline;
+use crate::connect::{RequestTimeout, call};
+use crate::exit::{Error, Exit};
+use crate::output::audit::history::RecordPrinter;
+use crate::output::audit::timeline::TimelineItem;
+use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
+use crate::settings::{Format, Settings};
+use gpukill_proto::audit::TimelineQuery;
+use std::cmp::Reverse;
+
+/// Requests entries page by page and prints them.
+pub(super) fn run(
+    wanted: &Timeline,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Error> {
+    let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let style = OutputStyle::for_stdout(settings);
+    let mut printer = RecordPrinter::<TimelineItem>::new(settings.output_format, span, style);
+    let mut stretches_omitted = false;
+    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT);
+    // These pages go forward in time.
+    let outcome = collect_pages(limit, &mut |from: Option<Reverse<_>>, limit| {
+        let query = TimelineQuery {
+            since: span.since,
+            until: span.until,
+            gpu: wanted.gpu.clone(),
+            user: wanted.user.clone(),
+            job: wanted.job.clone(),
+            pid: wanted.pid,
+            from: from.map(|Reverse(from)| from),
+            limit,
+        };
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, Timeline { query })?;
+        let count = page.entries.len();
+        stretches_omitted |= page.stretches_omitted;
+        printer.add(page.entries.into_iter().map(TimelineItem::new).collect())?;
+        Ok((count, page.next.map(Reverse)))
+    });
+    printer.set_stretches_omitted(stretches_omitted);
+    let is_narrowed = wanted.gpu.is_some()
+        || wanted.user.is_some()
+        || wanted.job.is_some()
+        || wanted.pid.is_some();
+    let (rest, count) = finish_records(printer, outcome, is_narrowed, "entry")?;
+    if settings.output_format == Format::Table {
+        note_more(rest, wanted.limit, messages);
+        if stretches_omitted && count > 0 {
+            messages.notice(
+                "for busy and idle times, name one GPU, job, process or user with at most 64 \
+                 runs of processes in this time",
+            );
+        }
+    }
+    Ok(Exit::Done)
+}

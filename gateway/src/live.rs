@@ -1,0 +1,298 @@
+//! `/api/v1/live`: server-sent events. Each snapshot is one event, built once for all streams.
+//!
+//! | event | data |
+//! |---|---|
+//! | `snapshot` | the document of `/api/v1/snapshot`; its id identifies the content |
+//! | `lag` | `{"dropped": N}`: this client read too slowly for N snapshots, and gets the newest |
+//! | `state` | whether there is current data; if not why, and the age of the data |
+//! | `end` | the gateway stops; a browser connects again by itself |
+
+use crate::gateway::Gateway;
+use crate::problem::Problem;
+use crate::upstream::DaemonView;
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+/// A comment is sent after this time without an event, so that proxies and clients notice a broken
+/// connection.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The comment. A browser gives it to no script.
+const HEARTBEAT: &[u8] = b": alive\n\n";
+
+/// How often a stream looks whether the data has become stale: nothing is published then.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Tells clients how long to wait before they connect again, in milliseconds.
+const RETRY: &[u8] = b"retry: 5000\n\n";
+
+/// Begins a stream.
+///
+/// # Errors
+/// There are too many streams, or the gateway stops.
+pub(crate) fn respond(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Result<Response, Problem> {
+    let place = Arc::clone(&gateway.streams).try_acquire_owned();
+    let place = place.map_err(|_| Problem::busy("the gateway has too many live streams", 5))?;
+    let last_event = headers.get("last-event-id");
+    let last_event = last_event.and_then(|id| id.to_str().ok());
+    let stream = LiveStream::new(gateway, place, last_event);
+    let stream = futures::stream::unfold(stream, LiveStream::next);
+    let mut response = Response::new(Body::from_stream(stream));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // nginx would collect events into larger packets.
+    let name = HeaderName::from_static("x-accel-buffering");
+    headers.insert(name, HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// The stream of one client.
+struct LiveStream {
+    view: watch::Receiver<Arc<DaemonView>>,
+    stop: watch::Receiver<bool>,
+    /// Events that the client has not read yet: at most a few, because more are made only when it
+    /// has read them.
+    pending: VecDeque<Bytes>,
+    /// The sequence number of the last frame.
+    sent: Option<u64>,
+    /// The id of the last snapshot that the client got over an earlier connection.
+    known: Option<String>,
+    /// Whether the client knows that there is current data; `None` before its first event.
+    is_current: Option<bool>,
+    /// When the client got its last event.
+    quiet_since: Instant,
+    has_ended: bool,
+    gateway: Arc<Gateway>,
+    /// Free again when the stream ends.
+    _place: OwnedSemaphorePermit,
+}
+
+impl LiveStream {
+    fn new(gateway: &Arc<Gateway>, place: OwnedSemaphorePermit, last_event: Option<&str>) -> Self {
+        let mut stream = Self {
+            view: gateway.view.clone(),
+            stop: gateway.stop.clone(),
+            pending: VecDeque::from([Bytes::from_static(RETRY)]),
+            sent: None,
+            known: last_event.map(str::to_owned),
+            is_current: None,
+            quiet_since: Instant::now(),
+            has_ended: false,
+            gateway: Arc::clone(gateway),
+            _place: place,
+        };
+        stream.add_news();
+        stream
+    }
+
+    /// Waits for the next event.
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                self.quiet_since = Instant::now();
+                return Some((Ok(event), self));
+            }
+            if self.has_ended {
+                return None;
+            }
+            let heartbeat = tokio::time::Instant::from_std(self.quiet_since + HEARTBEAT_INTERVAL);
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => {
+                    self.pending.push_back(event("end", &json!({})));
+                    self.has_ended = true;
+                }
+                // A clock of its own: news that are no event for this client delay it never.
+                () = tokio::time::sleep_until(heartbeat) => {
+                    self.pending.push_back(Bytes::from_static(HEARTBEAT));
+                }
+                changed = self.view.changed() => match changed {
+                    Ok(()) => self.add_news(),
+                    Err(_) => self.has_ended = true,
+                },
+                () = tokio::time::sleep(CHECK_INTERVAL) => self.add_news(),
+            }
+        }
+    }
+
+    /// Adds what is new since the last event.
+    fn add_news(&mut self) {
+        let view = Arc::clone(&self.view.borrow_and_update());
+        if let Some(frame) = &view.frame
+            && self.sent != Some(frame.sequence)
+        {
+            let dropped = self
+                .sent
+                .map_or(0, |sent| frame.sequence.saturating_sub(sent + 1));
+            if dropped > 0 {
+                self.gateway.traffic.count_dropped_frames(dropped);
+                self.pending
+                    .push_back(event("lag", &json!({ "dropped": dropped })));
+            }
+            self.sent = Some(frame.sequence);
+            let known = self.known.take();
+            // An old snapshot of a daemon that is gone comes with its state, below.
+            if known.as_deref() != Some(frame.document.tag()) {
+                self.pending.push_back(frame.event());
+            }
+        }
+        let is_current = view.current().is_ok();
+        if self.is_current != Some(is_current) {
+            // A client takes current data for granted.
+            if !is_current || self.is_current.is_some() {
+                self.pending.push_back(event("state", &state(&view)));
+            }
+            self.is_current = Some(is_current);
+        }
+    }
+}
+
+/// The data of a `state` event.
+fn state(view: &DaemonView) -> Value {
+    let problem = view.current().err();
+    let failure = view.failure.as_ref();
+    json!({
+        "current": problem.is_none(),
+        "detail": problem.as_ref().map(Problem::detail),
+        "hint": problem.as_ref().and_then(Problem::hint),
+        "since": failure.map(|failure| failure.since.to_rfc3339()),
+        "data_age_seconds": view.frame.as_ref().map(|frame| frame.age().as_secs_f64()),
+    })
+}
+
+fn event(name: &str, data: &Value) -> Bytes {
+    format!("event: {name}\ndata: {data}\n\n").into()
+}
+
+/// The number of frames that slow clients did not get.
+#[derive(Debug, Default)]
+pub(crate) struct DroppedFrames(AtomicU64);
+
+impl DroppedFrames {
+    pub(crate) fn add(&self, frames: u64) {
+        self.0.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::upstream::tests::{snapshot, view};
+    use crate::upstream::{DaemonFailure, Frame};
+    use gpukill_proto::units::Timestamp;
+    use std::time::SystemTime;
+
+    fn names(stream: &mut LiveStream) -> Vec<String> {
+        let events = stream.pending.drain(..);
+        let texts = events.map(|event| String::from_utf8(event.to_vec()).unwrap());
+        texts
+            .map(|text| text.lines().next().unwrap_or_default().to_owned())
+            .collect()
+    }
+
+    fn frame(sequence: u64) -> Option<Arc<Frame>> {
+        let frame = Frame::new(sequence, snapshot(SystemTime::now().into()));
+        Some(Arc::new(frame.unwrap()))
+    }
+
+    #[test]
+    fn slow_client_gets_the_newest_snapshot_and_the_number_of_dropped_ones() {
+        let mut now = view(Duration::from_secs(1));
+        now.frame = frame(1);
+        let (sender, receiver) = watch::channel(Arc::new(now.clone()));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 1,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
+        assert!(respond(&gateway, &HeaderMap::new()).is_err());
+        let mut stream = LiveStream::new(&gateway, place, None);
+        assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
+        stream.add_news();
+        assert_eq!(names(&mut stream), [""; 0]);
+        now.frame = frame(2);
+        sender.send_replace(Arc::new(now.clone()));
+        stream.add_news();
+        assert_eq!(names(&mut stream), ["event: snapshot"]);
+        now.frame = frame(5);
+        sender.send_replace(Arc::new(now.clone()));
+        stream.add_news();
+        assert_eq!(names(&mut stream), ["event: lag", "event: snapshot"]);
+        assert_eq!(gateway.traffic.dropped_frames(), 2);
+        now.failure = Some(DaemonFailure {
+            what: "gpukilld is not running".into(),
+            hint: None,
+            since: Timestamp(0),
+        });
+        sender.send_replace(Arc::new(now.clone()));
+        stream.add_news();
+        assert_eq!(names(&mut stream), ["event: state"]);
+        now.failure = None;
+        sender.send_replace(Arc::new(now.clone()));
+        stream.add_news();
+        assert_eq!(names(&mut stream), ["event: state"]);
+        // Nothing is published when data becomes stale.
+        now.frame = view(Duration::from_secs(60)).frame;
+        sender.send_replace(Arc::new(now));
+        stream.add_news();
+        assert_eq!(names(&mut stream).last().unwrap(), "event: state");
+        drop(stream);
+        assert!(respond(&gateway, &HeaderMap::new()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn quiet_stream_gets_a_heartbeat_although_the_view_changes() {
+        let now = view(Duration::from_secs(1));
+        let (sender, receiver) = watch::channel(Arc::new(now.clone()));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 1,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
+        let mut stream = LiveStream::new(&gateway, place, None);
+        assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
+        stream.quiet_since = Instant::now().checked_sub(HEARTBEAT_INTERVAL).unwrap();
+        // The same snapshot again.
+        sender.send_replace(Arc::new(now));
+        let (event, stream) = stream.next().await.unwrap();
+        assert_eq!(event.unwrap(), HEARTBEAT);
+        assert!(stream.quiet_since.elapsed() < HEARTBEAT_INTERVAL);
+    }
+
+    #[test]
+    fn client_that_connects_again_gets_only_what_it_lacks() {
+        let now = view(Duration::from_secs(1));
+        let tag = now.frame.as_ref().unwrap().document.tag().to_owned();
+        let (_sender, receiver) = watch::channel(Arc::new(now));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 2,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let place = || Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
+        let mut same = LiveStream::new(&gateway, place(), Some(&tag));
+        assert_eq!(names(&mut same), ["retry: 5000"]);
+        let mut other = LiveStream::new(&gateway, place(), Some("other"));
+        assert_eq!(names(&mut other), ["retry: 5000", "event: snapshot"]);
+    }
+}

@@ -1,0 +1,281 @@
+//! The checks that every request passes before its path is looked at.
+//!
+//! A web page that a user of this host has open can send requests to loopback addresses. The host
+//! of the request shows whether a name of another site points here (DNS rebinding); `Origin` and
+//! `Sec-Fetch-Site` show whether a page of another site sent it. Answers carry headers that keep
+//! other sites from reading or embedding them, and no CORS header ever.
+
+use crate::problem::Problem;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName,
+    HeaderValue, ORIGIN, REFERRER_POLICY, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+
+/// The longest body of a request, in bytes.
+const MAX_BODY: u64 = 64 << 10;
+
+/// The longest query, in bytes.
+const MAX_QUERY: usize = 4 << 10;
+
+/// The names under which every host reaches itself.
+const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// Checks a request. `names` are the configured names of the gateway.
+///
+/// # Errors
+/// Why the request is refused.
+pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
+    let host = check_host(request, names)?;
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if !is_read || request.headers.contains_key(UPGRADE) {
+        check_origin(&request.headers, host)?;
+    } else if is_cross_site_load(&request.headers) {
+        return Err(cross_site());
+    }
+    if request
+        .uri
+        .query()
+        .is_some_and(|query| query.len() > MAX_QUERY)
+    {
+        let what = format!("the query is longer than {MAX_QUERY} bytes");
+        return Err(Problem::new(StatusCode::URI_TOO_LONG, what));
+    }
+    let length = request.headers.get(CONTENT_LENGTH);
+    let length = length.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > MAX_BODY) {
+        let what = format!("the body is longer than {MAX_BODY} bytes");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
+    }
+    Ok(())
+}
+
+/// Refuses a request for another host, and returns the host. Any port is right: SSH tunnels end at
+/// a port of the client's choice, and a name that another site controls is no loopback name.
+fn check_host<'a>(request: &'a Parts, names: &[String]) -> Result<&'a str, Problem> {
+    let misdirected = || {
+        Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this gateway does not answer for that host name",
+        )
+        .with_hint("use localhost, or add the name to http.names in /etc/gpukill/gateway.toml")
+    };
+    let is_own = |host: &str| {
+        let name = without_port(host);
+        let is_loopback = LOOPBACK_NAMES
+            .iter()
+            .any(|own| own.eq_ignore_ascii_case(name));
+        is_loopback || names.iter().any(|own| own.eq_ignore_ascii_case(name))
+    };
+    let mut hosts = request.headers.get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok());
+    let host = host.filter(|&host| is_own(host)).ok_or_else(misdirected)?;
+    // A request line can name a host too, and a second header is a trick.
+    let authority = request.uri.authority();
+    let is_contradicted = authority.is_some_and(|it| !it.as_str().eq_ignore_ascii_case(host));
+    match hosts.next().is_some() || is_contradicted {
+        true => Err(misdirected()),
+        false => Ok(host),
+    }
+}
+
+/// `localhost` of `localhost:9836`, `[::1]` of `[::1]:9836`.
+fn without_port(host: &str) -> &str {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => name,
+        _ => host,
+    }
+}
+
+/// Whether a page of another site loads something from here. It cannot read the answer, but could
+/// make the daemon scan and read all the time. A link that a person follows is no such load.
+fn is_cross_site_load(headers: &HeaderMap) -> bool {
+    let has = |name: &str, value: &str| headers.get_all(name).iter().any(|it| it == value);
+    let is_link = has("sec-fetch-mode", "navigate") && has("sec-fetch-dest", "document");
+    has("sec-fetch-site", "cross-site") && !is_link
+}
+
+fn cross_site() -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "a page of another site sent this request",
+    )
+}
+
+/// Refuses a request that a page of another site sent. Clients other than browsers send neither
+/// header.
+fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), Problem> {
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    let is_own_site = |site: &HeaderValue| site == "same-origin" || site == "none";
+    if !sites.all(is_own_site) {
+        return Err(cross_site());
+    }
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let is_own_origin = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok();
+        let authority = origin.and_then(|origin| {
+            let after = origin.strip_prefix("http://");
+            after.or_else(|| origin.strip_prefix("https://"))
+        });
+        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+    };
+    match origins.all(is_own_origin) {
+        true => Ok(()),
+        false => Err(cross_site()),
+    }
+}
+
+/// Adds the headers that every answer has.
+pub(crate) fn protect(headers: &mut HeaderMap) {
+    let all = [
+        (
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        // Command lines of users do not belong on the disk of a browser.
+        (CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in all {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+    use proptest::prelude::*;
+
+    fn status(method: &str, uri: &str, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let names = ["gpu.example.org".to_owned()];
+        match check(&parts, &names) {
+            Ok(()) => 200,
+            Err(problem) => problem.into_response().status().as_u16(),
+        }
+    }
+
+    #[test]
+    fn only_own_names_are_answered() {
+        for (host, expected) in [
+            ("localhost", 200),
+            ("LocalHost:9836", 200),
+            ("127.0.0.1:9836", 200),
+            ("[::1]:9836", 200),
+            ("[::1]", 200),
+            ("localhost:8080", 200),
+            ("gpu.example.org", 200),
+            ("gpu.example.org:443", 200),
+            ("evil.example.org:9836", 421),
+            ("localhost.evil.example.org", 421),
+            ("localhost:", 421),
+            ("localhost:x", 421),
+            ("127.0.0.1:9836:1", 421),
+            ("::1:9836", 421),
+            ("127.0.0.2", 421),
+            ("localhost.", 421),
+            ("user@localhost", 421),
+            ("", 421),
+        ] {
+            assert_eq!(status("GET", "/", &[("host", host)]), expected, "{host}");
+        }
+        assert_eq!(status("GET", "/", &[]), 421);
+        let two = [("host", "localhost"), ("host", "evil.example.org")];
+        assert_eq!(status("GET", "/", &two), 421);
+        let host = [("host", "localhost")];
+        assert_eq!(status("GET", "http://localhost/", &host), 200);
+        assert_eq!(status("GET", "http://evil.example.org/", &host), 421);
+    }
+
+    #[test]
+    fn other_sites_may_only_send_reads() {
+        let site = |value| ("sec-fetch-site", value);
+        let origin = |value| ("origin", value);
+        let cases: [(&[(&str, &str)], u16); 9] = [
+            (&[], 200),
+            (&[site("same-origin")], 200),
+            (&[site("none")], 200),
+            (&[site("same-site")], 403),
+            (&[site("cross-site")], 403),
+            (&[origin("http://localhost:9836")], 200),
+            (&[origin("http://localhost:3000")], 403),
+            (&[origin("null")], 403),
+            (
+                &[site("same-origin"), origin("https://evil.example.org")],
+                403,
+            ),
+        ];
+        for (more, expected) in cases {
+            let headers = [&[("host", "localhost:9836")][..], more].concat();
+            for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+                assert_eq!(status(method, "/", &headers), expected, "{method} {more:?}");
+            }
+            let is_load = more.contains(&site("cross-site"));
+            let read = if is_load { 403 } else { 200 };
+            assert_eq!(status("GET", "/", &headers), read, "{more:?}");
+            let upgrade = [&headers[..], &[("upgrade", "websocket")]].concat();
+            assert_eq!(status("GET", "/", &upgrade), expected, "{more:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_may_only_link() {
+        let host = ("host", "localhost:9836");
+        let site = ("sec-fetch-site", "cross-site");
+        for (mode, target, expected) in [
+            ("navigate", "document", 200),
+            ("navigate", "iframe", 403),
+            ("no-cors", "image", 403),
+            ("cors", "empty", 403),
+        ] {
+            let fetch = [("sec-fetch-mode", mode), ("sec-fetch-dest", target)];
+            let headers = [&[host, site][..], &fetch].concat();
+            assert_eq!(status("GET", "/", &headers), expected, "{mode} {target}");
+            let own = [&[host, ("sec-fetch-site", "same-origin")][..], &fetch].concat();
+            assert_eq!(status("GET", "/", &own), 200, "{mode} {target}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_own_names_pass_among_arbitrary_hosts(host in "[!-~]{0,30}") {
+            let name = host.split(':').next().unwrap().to_ascii_lowercase();
+            let is_own = ["localhost", "127.0.0.1", "gpu.example.org"].contains(&&*name)
+                || host.starts_with("[::1]");
+            if !is_own {
+                prop_assert_eq!(status("GET", "/", &[("host", &host)]), 421);
+            }
+        }
+    }
+
+    #[test]
+    fn long_queries_and_bodies_are_refused() {
+        let host = ("host", "localhost");
+        let query = format!("/?a={}", "x".repeat(MAX_QUERY));
+        assert_eq!(status("GET", &query, &[host]), 414);
+        assert_eq!(
+            status("POST", "/", &[host, ("content-length", "65537")]),
+            413
+        );
+        assert_eq!(
+            status("POST", "/", &[host, ("content-length", "65536")]),
+            200
+        );
+    }
+}

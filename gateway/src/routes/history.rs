@@ -1,0 +1,409 @@
+//! Calls of the daemon about the past: the documents that `gpukillctl audit` and `guard violations`
+//! print.
+
+use super::{GPU, USER};
+use crate::calls::CallContext;
+use crate::daemon::call;
+use crate::document::Document;
+use crate::parameters::{
+    Parameter, ParameterKind, Parameters, Place, SINCE, UNTIL, hours, limit, text,
+};
+use crate::problem::Problem;
+use gpukill_policy::select::compile_pattern;
+use gpukill_proto::audit::{
+    ActionQuery, AuditFilter, AuditQuery, MAX_SERIES_BUCKETS, RunExtent, RunQuery, RunUnit,
+    SeriesBy, SeriesQuery, TimelineQuery,
+};
+use gpukill_proto::guard::ViolationQuery;
+use gpukill_proto::json::{
+    ActionDocument, AuditDocument, GapDocument, RunDocument, SCHEMA, SeriesDocument,
+    SummaryDocument, TimelineDocument, ViolationsDocument, WeeklyDocument,
+};
+use gpukill_proto::units::Timestamp;
+use serde::Serialize;
+use std::time::SystemTime;
+
+/// The hours of a day, of a week and of eight weeks, the defaults of the client's commands.
+const DAY: Parameter = hours(24);
+const WEEK: Parameter = hours(168);
+const WEEKS: Parameter = hours(8 * 168);
+
+const LIMIT: Parameter = limit(100, 1_000);
+
+const PROCESS: Parameter = text(
+    "process",
+    "only processes with a name that matches this regular expression",
+);
+const COMMAND: Parameter = text(
+    "command",
+    "only processes with a command line that matches this regular expression",
+);
+const CONTAINER: Parameter = text("container", "only processes in this container");
+const JOB: Parameter = text("job", "only processes of this job");
+
+const UNIT: Parameter = Parameter {
+    name: "unit",
+    place: Place::Query,
+    kind: ParameterKind::Choice(&["job", "process"]),
+    summary: "what makes one run",
+};
+
+const BY: Parameter = Parameter {
+    name: "by",
+    place: Place::Query,
+    kind: ParameterKind::Choice(&["gpu", "user", "job"]),
+    summary: "what has a line of its own",
+};
+
+const BUCKETS: Parameter = Parameter {
+    name: "buckets",
+    place: Place::Query,
+    kind: ParameterKind::Number {
+        min: 1,
+        max: MAX_SERIES_BUCKETS as u64,
+        default: Some(48),
+    },
+    summary: "the most buckets of time",
+};
+
+const PID: Parameter = Parameter {
+    place: Place::Query,
+    summary: "what happened to this process",
+    ..super::PID
+};
+
+/// The parameters of [`runs`].
+pub(super) const RUN_PARAMETERS: &[Parameter] = &[
+    UNIT, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
+];
+
+/// The parameters of [`samples`].
+pub(super) const SAMPLE_PARAMETERS: &[Parameter] = &[
+    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
+];
+
+/// The parameters of [`summary`].
+pub(super) const SUMMARY_PARAMETERS: &[Parameter] = &[
+    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, WEEK, SINCE, UNTIL,
+];
+
+/// The parameters of [`weekly`].
+pub(super) const WEEKLY_PARAMETERS: &[Parameter] = &[
+    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, WEEKS, SINCE, UNTIL,
+];
+
+/// The parameters of [`series`].
+pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
+    BY, BUCKETS, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
+];
+
+/// The parameters of [`actions`].
+pub(super) const ACTION_PARAMETERS: &[Parameter] = &[
+    text("kind", "only these kinds, separated by commas: kill,reset"),
+    GPU,
+    USER,
+    WEEK,
+    SINCE,
+    UNTIL,
+    LIMIT,
+];
+
+/// The parameters of [`timeline`].
+pub(super) const TIMELINE_PARAMETERS: &[Parameter] =
+    &[GPU, USER, JOB, PID, DAY, SINCE, UNTIL, LIMIT];
+
+/// The parameters of [`violations`].
+pub(super) const VIOLATION_PARAMETERS: &[Parameter] = &[USER, WEEK, SINCE, UNTIL, LIMIT];
+
+/// The members that lists of the past begin with.
+#[derive(Serialize)]
+struct PeriodHead {
+    schema: u32,
+    since: String,
+    until: String,
+}
+
+#[derive(Serialize)]
+struct RunsDocument {
+    #[serde(flatten)]
+    head: PeriodHead,
+    runs: Vec<RunDocument>,
+    gaps: Vec<GapDocument>,
+    recorded_since: Option<String>,
+    more: bool,
+}
+
+#[derive(Serialize)]
+struct SamplesDocument {
+    #[serde(flatten)]
+    head: PeriodHead,
+    records: Vec<AuditDocument>,
+    more: bool,
+}
+
+#[derive(Serialize)]
+struct ActionsDocument {
+    #[serde(flatten)]
+    head: PeriodHead,
+    actions: Vec<ActionDocument>,
+    more: bool,
+}
+
+#[derive(Serialize)]
+struct TimelineListDocument {
+    #[serde(flatten)]
+    head: PeriodHead,
+    entries: Vec<TimelineDocument>,
+    stretches_omitted: bool,
+    more: bool,
+}
+
+fn head((since, until): (Timestamp, Timestamp)) -> PeriodHead {
+    PeriodHead {
+        schema: SCHEMA,
+        since: since.to_rfc3339(),
+        until: until.to_rfc3339(),
+    }
+}
+
+type Span = (Timestamp, Timestamp);
+
+fn span(parameters: &Parameters, hours: Parameter) -> Result<Span, Problem> {
+    parameters.span(hours, SystemTime::now().into())
+}
+
+/// The filter of a request. A pattern is checked here for a better message.
+fn filter(parameters: &Parameters, (since, until): Span) -> Result<AuditFilter, Problem> {
+    for name in [PROCESS.name, COMMAND.name] {
+        if let Some(pattern) = parameters.text(name) {
+            compile_pattern(pattern).map_err(Problem::bad_request)?;
+        }
+    }
+    Ok(AuditFilter {
+        since,
+        until,
+        user: parameters.owned("user"),
+        process: parameters.owned("process"),
+        command: parameters.owned("command"),
+        gpu: parameters.owned("gpu"),
+        container: parameters.owned("container"),
+        job: parameters.owned("job"),
+    })
+}
+
+/// Requests pages until there are `limit` entries or no more. `request` makes the call for at most
+/// this many entries from this cursor on, and returns the number of entries and the next cursor.
+/// Returns whether there are more entries.
+fn collect_pages<C: PartialEq + Copy>(
+    parameters: &Parameters,
+    mut request: impl FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Problem>,
+) -> Result<bool, Problem> {
+    let limit = parameters
+        .number(LIMIT)
+        .and_then(|limit| u32::try_from(limit).ok());
+    let mut left = limit.unwrap_or_default();
+    let mut cursor = None;
+    loop {
+        let (count, next) = request(cursor, left)?;
+        left = left.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        match next {
+            None => return Ok(false),
+            Some(_) if left == 0 => return Ok(true),
+            // A page that does not advance would be requested for ever.
+            Some(_) if next == cursor => return Err(Problem::internal()),
+            Some(_) => cursor = next,
+        }
+    }
+}
+
+pub(super) fn runs(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, DAY)?;
+    let filter = filter(parameters, span)?;
+    let unit = match parameters.text(UNIT.name) {
+        Some("process") => RunUnit::Process,
+        Some(_) | None => RunUnit::Job,
+    };
+    let mut document = RunsDocument {
+        head: head(span),
+        runs: Vec::new(),
+        gaps: Vec::new(),
+        recorded_since: None,
+        more: false,
+    };
+    document.more = collect_pages(parameters, |before, limit| {
+        let query = RunQuery {
+            filter: filter.clone(),
+            unit,
+            extent: RunExtent::Whole,
+            before,
+            limit,
+        };
+        let page = call!(context.daemon, AuditRuns { query })?;
+        if before.is_none() {
+            document.gaps = page.gaps.iter().map(GapDocument::from).collect();
+            document.recorded_since = page.recorded_since.map(Timestamp::to_rfc3339);
+        }
+        document
+            .runs
+            .extend(page.runs.iter().map(RunDocument::from));
+        Ok((page.runs.len(), page.next))
+    })?;
+    Document::json(&document)
+}
+
+pub(super) fn samples(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, DAY)?;
+    let filter = filter(parameters, span)?;
+    let mut document = SamplesDocument {
+        head: head(span),
+        records: Vec::new(),
+        more: false,
+    };
+    document.more = collect_pages(parameters, |before, limit| {
+        let query = AuditQuery {
+            filter: filter.clone(),
+            before,
+            limit,
+        };
+        let page = call!(context.daemon, Audit { query })?;
+        let records = page.records.iter().map(AuditDocument::from);
+        document.records.extend(records);
+        Ok((page.records.len(), page.next))
+    })?;
+    Document::json(&document)
+}
+
+pub(super) fn weekly(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let filter = filter(parameters, span(parameters, WEEKS)?)?;
+    let summary = call!(context.daemon, AuditSummary { filter })?;
+    Document::json(&WeeklyDocument::from(&summary))
+}
+
+pub(super) fn summary(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let filter = filter(parameters, span(parameters, WEEK)?)?;
+    let summary = call!(context.daemon, AuditSummary { filter })?;
+    Document::json(&SummaryDocument::from(&summary))
+}
+
+pub(super) fn series(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let buckets = parameters
+        .number(BUCKETS)
+        .and_then(|it| u32::try_from(it).ok());
+    let query = SeriesQuery {
+        filter: filter(parameters, span(parameters, DAY)?)?,
+        by: match parameters.text(BY.name) {
+            Some("user") => SeriesBy::Owner,
+            Some("job") => SeriesBy::Job,
+            Some(_) | None => SeriesBy::Gpu,
+        },
+        buckets: buckets.unwrap_or_default(),
+    };
+    let series = call!(context.daemon, AuditSeries { query })?;
+    Document::json(&SeriesDocument::from(&series))
+}
+
+pub(super) fn actions(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, WEEK)?;
+    let mut document = ActionsDocument {
+        head: head(span),
+        actions: Vec::new(),
+        more: false,
+    };
+    document.more = collect_pages(parameters, |before, limit| {
+        let query = ActionQuery {
+            since: span.0,
+            until: span.1,
+            user: parameters.owned("user"),
+            kind: parameters.owned("kind"),
+            gpu: parameters.owned("gpu"),
+            before,
+            limit,
+        };
+        let page = call!(context.daemon, AuditActions { query })?;
+        document
+            .actions
+            .extend(page.records.iter().map(ActionDocument::from));
+        Ok((page.records.len(), page.next))
+    })?;
+    Document::json(&document)
+}
+
+pub(super) fn timeline(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, DAY)?;
+    let pid = parameters
+        .number(PID)
+        .and_then(|pid| u32::try_from(pid).ok());
+    let mut document = TimelineListDocument {
+        head: head(span),
+        entries: Vec::new(),
+        stretches_omitted: false,
+        more: false,
+    };
+    document.more = collect_pages(parameters, |from, limit| {
+        let query = TimelineQuery {
+            since: span.0,
+            until: span.1,
+            gpu: parameters.owned("gpu"),
+            user: parameters.owned("user"),
+            job: parameters.owned("job"),
+            pid,
+            from,
+            limit,
+        };
+        let page = call!(context.daemon, Timeline { query })?;
+        document.stretches_omitted |= page.stretches_omitted;
+        document
+            .entries
+            .extend(page.entries.iter().map(TimelineDocument::from));
+        Ok((page.entries.len(), page.next))
+    })?;
+    Document::json(&document)
+}
+
+pub(super) fn violations(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, WEEK)?;
+    let mut whole = None;
+    // As for the client, `more` is not a member of this document.
+    collect_pages(parameters, |before, limit| {
+        let query = ViolationQuery {
+            since: span.0,
+            until: span.1,
+            user: parameters.owned("user"),
+            before,
+            limit,
+        };
+        let page = call!(context.daemon, Violations { query })?;
+        let end = (page.records.len(), page.next);
+        // The open violations come with the first page.
+        match &mut whole {
+            None => whole = Some(page),
+            Some(whole) => whole.records.extend(page.records),
+        }
+        Ok(end)
+    })?;
+    Document::json(&ViolationsDocument::from(&whole.unwrap_or_default()))
+}

@@ -1,0 +1,155 @@
+//! Calls of the daemon about the present.
+
+use crate::calls::CallContext;
+use crate::daemon::call;
+use crate::document::Document;
+use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
+use crate::problem::Problem;
+use gpukill_policy::rogue::advice::{Advice, advice};
+use gpukill_policy::select::{DeviceName, select_devices};
+use gpukill_proto::holders::HoldersReport;
+use gpukill_proto::json::{
+    ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, SCHEMA, ScanDocument,
+    StatusDocument,
+};
+use gpukill_proto::model::DeviceId;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{MAX_RULES_BYTES, MAX_SCAN_HOURS};
+use gpukill_proto::units::Timestamp;
+use serde::Serialize;
+
+/// The parameter of [`rogue`].
+pub(super) const SCAN_HOURS: Parameter = Parameter {
+    name: "hours",
+    place: Place::Query,
+    kind: ParameterKind::Number {
+        min: 0,
+        max: MAX_SCAN_HOURS as u64,
+        default: Some(24),
+    },
+    summary: "also processes that used a GPU in the last N hours",
+};
+
+pub(super) fn status(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    let status = call!(context.daemon, Status {})?;
+    Document::json(&StatusDocument::from(&status))
+}
+
+pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    let status = call!(context.daemon, Status {})?;
+    Document::json(&GuardDocument::from(&status.guard))
+}
+
+/// The rules as text.
+#[derive(Serialize)]
+struct RulesTextDocument {
+    schema: u32,
+    file: String,
+    /// `null` without a file: the built-in defaults apply.
+    revision: Option<String>,
+    text: String,
+}
+
+pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    let mut bytes = Vec::new();
+    let mut revision = None;
+    loop {
+        let offset = bytes.len() as u64;
+        let part = call!(context.daemon, RulesText { offset })?;
+        let own_revision = part.revision.map(|it| it.0);
+        if offset > 0 && own_revision != revision {
+            return Err(Refusal::Expired.into());
+        }
+        revision = own_revision;
+        bytes.extend_from_slice(&part.part);
+        if part.part.is_empty() || bytes.len() > MAX_RULES_BYTES {
+            return Document::json(&RulesTextDocument {
+                schema: SCHEMA,
+                file: part.file,
+                revision,
+                text: String::from_utf8_lossy(&bytes).into_owned(),
+            });
+        }
+    }
+}
+
+pub(super) fn holders(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let selected = parameters
+        .text("gpu")
+        .map(|typed| selected_devices(context, typed));
+    let selected = selected.transpose()?;
+    // A scan of one device is cheaper than that of all.
+    let device = match selected.as_deref() {
+        Some([one]) => Some(one.clone()),
+        Some(_) | None => None,
+    };
+    let mut at = Timestamp::default();
+    let mut reports: Vec<HoldersReport> = Vec::new();
+    let mut next = Some(0);
+    while let Some(start) = next {
+        let device = device.clone();
+        let page = call!(context.daemon, Holders { device, start })?;
+        at = page.at;
+        for report in page.devices {
+            match reports.last_mut() {
+                Some(last) if last.device.id == report.device.id => {
+                    last.device.holders.extend(report.device.holders);
+                    last.roles.extend(report.roles);
+                }
+                Some(_) | None => reports.push(report),
+            }
+        }
+        next = page.next.filter(|next| *next > start);
+    }
+    if let Some(selected) = &selected {
+        reports.retain(|report| selected.contains(&report.device.id));
+    }
+    Document::json(&HoldersDocument::new(at, &reports))
+}
+
+/// The ids of the devices that a selector selects.
+fn selected_devices(context: &CallContext, typed: &str) -> Result<Vec<DeviceId>, Problem> {
+    let devices = &context.view.current()?.annotated.snapshot.devices;
+    let names: Vec<DeviceName<'_>> = devices.iter().map(DeviceName::from).collect();
+    let chosen = select_devices(typed, &names).map_err(Refusal::from)?;
+    let numbered = devices.iter().enumerate();
+    let chosen = numbered.filter(|(position, _)| chosen.contains(position));
+    Ok(chosen.map(|(_, device)| device.id.clone()).collect())
+}
+
+pub(super) fn explain(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let pid = parameters
+        .number(super::PID)
+        .and_then(|pid| u32::try_from(pid).ok());
+    let pid = pid.ok_or_else(Problem::internal)?;
+    let explained = call!(context.daemon, Explain { pid })?;
+    Document::json(&ExplainDocument::from(&explained))
+}
+
+pub(super) fn rogue(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let hours = parameters
+        .number(SCAN_HOURS)
+        .and_then(|hours| u32::try_from(hours).ok());
+    let hours = hours.unwrap_or_default();
+    let report = call!(context.daemon, Scan { hours })?;
+    Document::json(&ScanDocument::new(&report, |finding| {
+        let all = advice(finding).into_iter();
+        let recommended = all.map(
+            |Advice {
+                 kind,
+                 text,
+                 command,
+             }| { RecommendationDocument::new(kind.name(), &text, command.as_deref()) },
+        );
+        recommended.collect()
+    }))
+}
