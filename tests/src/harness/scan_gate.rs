@@ -74,9 +74,12 @@ fn make_fifo_of_status(process: &Path) {
 }
 
 fn hold_reader_of_status(process: &Path) -> Option<OwnedFd> {
+    hold_reader(&process.join("status"))
+}
+
+fn hold_reader(fifo: &Path) -> Option<OwnedFd> {
     // Opening a FIFO for writing fails with `NONBLOCK` if it has no reader.
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
-    open(process.join("status"), flags, Mode::empty()).ok()
+    open(fifo, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok()
 }
 
 /// How many ended processes may still have readers: several scans run at once.
@@ -105,8 +108,8 @@ impl ProcessRelay {
             for next in pids {
                 let reader = loop {
                     // Readers that found a process just before it ended.
-                    for process in &ended {
-                        drop(hold_reader_of_status(process));
+                    for status in &ended {
+                        drop(hold_reader(status));
                     }
                     if let Some(reader) = hold_reader_of_status(&current) {
                         break reader;
@@ -119,8 +122,12 @@ impl ProcessRelay {
                 let started = start_relay_process(&root, next);
                 let gone = root.join(format!("gone-{next}"));
                 std::fs::rename(&current, &gone).expect("a process");
+                // A scan that opened the directory before finds that the process has ended, however
+                // late it goes on.
+                let status = gone.join("status.ended");
+                std::fs::rename(gone.join("status"), &status).expect("a FIFO");
                 drop(reader);
-                ended.push_back(gone);
+                ended.push_back(status);
                 if ended.len() > MAX_ENDED {
                     ended.pop_front();
                 }

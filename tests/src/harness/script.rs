@@ -77,8 +77,13 @@ impl Script {
     /// When the script prints none.
     #[must_use]
     pub fn next_line(&self) -> String {
-        let line = self.lines.recv_timeout(super::TIMEOUT);
-        line.expect("the script prints a line")
+        self.wait_for_line().expect("the script prints a line")
+    }
+
+    /// The next line that the script prints; `None` if it prints none.
+    #[must_use]
+    pub fn wait_for_line(&self) -> Option<String> {
+        self.lines.recv_timeout(super::TIMEOUT).ok()
     }
 
     /// The next lines, each of which is a pid.

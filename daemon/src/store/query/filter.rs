@@ -6,6 +6,7 @@ pub(super) use selected_runs::{
     for_each_run_in, for_each_selected_run, process_condition, shorter_index,
 };
 
+use super::super::sample_writer::start_ticks_if_ended;
 use super::super::sql_values::owner_kind;
 use super::QueryError;
 use gpukill_policy::select::{DeviceName, compile_pattern, names_user, select_devices};
@@ -368,6 +369,11 @@ impl RunRow<'_> {
     /// `None` for a pid that no process has.
     pub(super) fn start_ticks(&self) -> rusqlite::Result<Option<u64>> {
         Ok(u64::try_from(self.0.get::<_, i64>(START_TICKS)?).ok())
+    }
+
+    /// The start of a process that had ended while its driver still listed it; `None` for others.
+    pub(super) fn start_ticks_if_ended(&self) -> rusqlite::Result<Option<u64>> {
+        Ok(start_ticks_if_ended(self.0.get(START_TICKS)?))
     }
 
     pub(super) fn first_at(&self) -> rusqlite::Result<Timestamp> {

@@ -9,6 +9,7 @@ pub(super) use ends::was_rebooted;
 
 use super::super::blob::decode_in_order;
 use super::super::rollup::mib_seconds;
+use super::super::sql_values::saturating_i64;
 use super::filter::{
     MayReadCommand, QueryScope, RunColumns, RunRow, for_each_run_in, for_each_selected_run,
 };
@@ -30,7 +31,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::transport::codec::PageRoom;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
-use rusqlite::{CachedStatement, Connection};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -99,6 +100,9 @@ struct RunPart {
     period: ProcessPeriod<RunKey>,
     usage: PartUsage,
     ending: ProcessEnding,
+    /// Whether its process had ended and its driver still listed it: its memory counts, but the run
+    /// ended with the process.
+    is_after_end: bool,
 }
 
 /// The usage of one process on one device.
@@ -213,7 +217,12 @@ fn read_parts(
     let mut add_part = |row: &RunRow<'_>| -> Result<(), QueryError> {
         deadline.check()?;
         let (mut from, mut until) = row.period(now)?;
-        let (run, process) = (row.id()?, row.process()?);
+        let run = row.id()?;
+        let listed_after_end = row.start_ticks_if_ended()?;
+        let process = match listed_after_end {
+            Some(start_ticks) => process_before_its_end(connection, row, start_ticks)?,
+            None => row.process()?,
+        };
         let (mut part, mut ending) = (PartUsage::default(), row.ending()?);
         match query.extent {
             RunExtent::Whole if from >= end || until < since => return Ok(()),
@@ -251,6 +260,7 @@ fn read_parts(
             period: ProcessPeriod { key, from, until },
             usage: part,
             ending,
+            is_after_end: listed_after_end.is_some(),
         });
         Ok(())
     };
@@ -265,6 +275,20 @@ fn read_parts(
         }
     }
     Ok(parts)
+}
+
+/// The row of a process from before its end, if it was observed then; else the row of this run.
+fn process_before_its_end(
+    connection: &Connection,
+    row: &RunRow<'_>,
+    start_ticks: u64,
+) -> Result<i64, QueryError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id FROM process WHERE boot = ?1 AND pid = ?2 AND start_ticks = ?3",
+    )?;
+    let key = params![row.boot(), row.pid()?, saturating_i64(start_ticks)];
+    let before = statement.query_row(key, |found| found.get(0)).optional()?;
+    Ok(before.map_or_else(|| row.process(), Ok)?)
 }
 
 /// The refusal of a query that needs more runs at once than fit in memory.
@@ -397,7 +421,10 @@ fn run_record(
     let parts = || run.parts.iter();
     // Of equal ones the first.
     let main = parts().min_by_key(|it| (Reverse(it.usage.used.memory_mib_s), it.run));
-    let endings = parts().map(|it| (it.period.until, it.ending));
+    let is_after_end = parts().all(|it| it.is_after_end);
+    // What a driver lists after the end of a process does not prolong its run.
+    let until_end = || parts().filter(|it| it.is_after_end == is_after_end);
+    let endings = until_end().map(|it| (it.period.until, it.ending));
     let (Some(main), Some(ending)) = (main, run_ending(endings)) else {
         return Ok(None);
     };
@@ -416,7 +443,7 @@ fn run_record(
     let gpus: BTreeSet<RunGpu> = gpus.into_set();
     let processes: BTreeSet<i64> = parts().map(|it| it.process).into_set();
     let pids: BTreeSet<u32> = parts().map(|it| it.pid).into_set();
-    let until = parts().map(|it| it.period.until).max();
+    let until = until_end().map(|it| it.period.until).max();
     let mut record = RunRecord {
         id: run.cursor.id,
         from: run.cursor.from,

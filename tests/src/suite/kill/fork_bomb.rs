@@ -394,7 +394,10 @@ fn incomplete_scan_after_the_signals_is_reported() {
     let named = forking.to_string();
     let arguments = ["kill", &named, "--scope", "tree", "--yes", "-o", "json"];
     let client = RunningProgram::start(&mut it.test_box.client_command(&arguments));
-    let [forked] = script.next_pids();
+    let forked = match script.wait_for_line().map(|line| line.parse()) {
+        Some(Ok(forked)) => forked,
+        other => panic!("the launcher forked {other:?}: {:?}", client.wait()),
+    };
     procfs.link_real_process(forked);
     let (code, output, complaints) = client.wait();
     drop(relay);

@@ -140,6 +140,40 @@ fn processes_of_a_job_are_one_run() {
     assert_eq!(pids, [&[12][..], &[13], &[11]]);
 }
 
+#[test]
+fn process_that_its_driver_lists_after_its_end_is_no_second_run() {
+    let (_directory, mut samples, _audit) = files();
+    samples
+        .execute_batch(
+            "INSERT INTO process (id, boot, pid, start_ticks, uid, user, owner, owner_uid,
+                owner_kind, name, command, job)
+             SELECT 10 * id, boot, pid, -2 - start_ticks, uid, user, owner, owner_uid, owner_kind,
+                name, command, job FROM process WHERE id IN (1, 4)",
+        )
+        .unwrap();
+    run(&samples, (1, 1), (100, 200), Some("killed"), Some(5));
+    run(&samples, (10, 1), (200, 300), Some("ended"), None);
+    // It was observed only after its end.
+    run(&samples, (40, 2), (50, 90), Some("ended"), None);
+    for unit in [RunUnit::Process, RunUnit::Job] {
+        let found = page(&mut samples, &query(everything(), unit));
+        let [alices, bobs] = found.page.runs.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert_eq!(
+            (alices.processes, alices.until),
+            (1, Timestamp(200 * SECOND))
+        );
+        assert_eq!(found.endings[0].ending, ProcessEnding::Killed(5));
+        // Its memory counts.
+        assert_eq!(alices.used.total_ms(), 200_000);
+        assert_eq!(
+            (bobs.pids.as_slice(), &bobs.end),
+            (&[14][..], &RunEnd::Exited)
+        );
+    }
+}
+
 /// The limit of parts relies on it.
 #[test]
 fn parts_and_groups_are_small() {
