@@ -456,7 +456,7 @@ fn stored_start_ticks(process: &GpuProcess) -> i64 {
 /// The start of a process that had ended while its driver still listed it, from its stored start;
 /// `None` for other processes.
 pub(super) fn start_ticks_if_ended(stored: i64) -> Option<u64> {
-    u64::try_from(-2_i64.checked_sub(stored)?).ok()
+    u64::try_from((-2_i64).checked_sub(stored)?).ok()
 }
 
 /// Formats an instance as it is stored.

@@ -166,7 +166,7 @@ fn process_that_its_driver_lists_after_its_end_is_no_second_run() {
         );
         assert_eq!(found.endings[0].ending, ProcessEnding::Killed(5));
         // Its memory counts.
-        assert_eq!(alices.used.total_ms(), 200_000);
+        assert_eq!(alices.used.memory_mib_s, 100 + 1_000);
         assert_eq!(
             (bobs.pids.as_slice(), &bobs.end),
             (&[14][..], &RunEnd::Exited)
