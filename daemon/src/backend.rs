@@ -24,7 +24,7 @@ use gpukill_proto::model::{
     Vitals,
 };
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use gpukill_proto::units::{Bytes, Millijoules, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -121,6 +121,8 @@ pub(crate) struct DeviceReadings {
     pub(crate) pci: Reading<String>,
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
+    /// The energy drawn since the driver was loaded, where the driver counts it.
+    pub(crate) energy: Option<Millijoules>,
     pub(crate) instances: Vec<InstanceReadings>,
     /// Why the device cannot be read, where the driver reports the reason.
     pub(crate) lost: Option<LossCause>,
@@ -188,6 +190,7 @@ impl DeviceReadings {
             pci: why.as_unknown(),
             memory: MemoryReadings::unknown(why),
             vitals: Vitals::unknown(why),
+            energy: None,
             instances: Vec::new(),
             lost: None,
             processes: why.as_unknown(),

@@ -28,6 +28,7 @@ use crate::store::Store;
 pub(crate) use fair_queue::FairQueue;
 use gpukill_policy::access::{Caller, Roles, rights};
 use gpukill_proto::model::DeviceId;
+use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
 use gpukill_proto::units::Timestamp;
@@ -122,7 +123,10 @@ fn admit(stream: UnixStream, shared: &ServerContext, limits: &ConnectionLimits) 
                 drop(slot);
             });
         }
-        None => send_busy(&stream),
+        None => {
+            shared.store.counters().count_refusal(&Refusal::Busy);
+            send_busy(&stream);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod bench_api;
 mod blob;
 mod clock_guard;
 mod copy;
+mod counters;
 mod database;
 mod disk_reserve;
 mod disk_space;
@@ -39,6 +40,7 @@ mod writer;
 pub(crate) use backup::backup_action as asked_for_a_copy;
 pub(crate) use bench_api::{BenchRecorder, BenchStore};
 pub(crate) use copy::StoreCopy;
+pub(crate) use counters::Counters;
 pub(crate) use fault_log::FaultChange;
 pub(crate) use history::{PastUseReceiver, StoredHistory};
 pub(crate) use kill_allowance::KillShare;
@@ -52,6 +54,7 @@ pub(crate) use sample::{
 use crate::fault::FaultCause;
 use crate::log_events::{EventSubject, event};
 use actions::ActionEnd;
+use counters::counted_kind;
 use fault_log::FaultLog;
 use gpukill_policy::access::LimitGroup;
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
@@ -62,7 +65,7 @@ use gpukill_proto::rogue::RogueFinding;
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::{Bytes, Timestamp};
 use open_action::ActionId;
-pub(crate) use open_action::{Action, ActionKind, OpenAction, log_unrecorded_end};
+pub(crate) use open_action::{Action, ActionKind, OpenAction};
 use queue::{ActionIntent, ActionQueue};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -212,6 +215,7 @@ pub(crate) struct Store {
     queue: Arc<Mutex<ActionQueue>>,
     status: Arc<Mutex<StoreStatus>>,
     faults: Arc<Mutex<FaultLog>>,
+    counters: Counters,
     directory: Arc<PathBuf>,
     /// Allows one copy at a time.
     copy_permits: Arc<tokio::sync::Semaphore>,
@@ -221,6 +225,11 @@ impl Store {
     /// The directory of the store's files.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What has happened since the daemon started.
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Starts the store in `directory`. `boot` identifies this boot of the host; `recovered` says
@@ -245,6 +254,7 @@ impl Store {
             queue: Arc::clone(&inbox),
             status: Arc::clone(&shared),
             faults: Arc::default(),
+            counters: Counters::default(),
             directory: Arc::new(directory.clone()),
             copy_permits: Arc::new(tokio::sync::Semaphore::new(1)),
         };
@@ -281,6 +291,7 @@ impl Store {
 
     /// Records the guard's decisions on one sample. Returns true if they were queued.
     pub(crate) fn record_verdicts(&self, records: Vec<GuardRecord>) -> bool {
+        self.counters.count_decisions(&records);
         self.commands
             .try_send(WriterCommand::Verdicts(records))
             .is_ok()
@@ -371,6 +382,7 @@ impl Store {
             allowance.limit_action(&mut limited, share, Instant::now());
         }
         let recorded = self.send_intent(limited, at, INTENT_TIMEOUT);
+        let counted_as = counted_kind(&action);
         let Action {
             kind,
             uid: caller_uid,
@@ -406,7 +418,7 @@ impl Store {
                 );
             }
         }
-        recorded.map(|id| OpenAction::new(id, kind, subject, share, self.clone()))
+        recorded.map(|id| OpenAction::new(id, kind, counted_as, subject, share, self.clone()))
     }
 
     fn send_intent(
@@ -472,6 +484,7 @@ impl Store {
     /// recorded.
     pub(crate) fn record_refusal(&self, action: Action, group: LimitGroup, why: String) {
         let (at, now) = (SystemTime::now().into(), Instant::now());
+        self.counters.count_action(counted_kind(&action), "refused");
         let is_first = {
             let mut inbox = queue::lock(&self.queue);
             inbox.refusals.add(action, group, why, at, now)
@@ -495,6 +508,7 @@ impl Store {
         if events.is_empty() {
             return;
         }
+        self.counters.count_xids(&events);
         let count = events.len();
         if self
             .commands

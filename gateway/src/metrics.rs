@@ -2,25 +2,56 @@
 //! no series. A value that is unknown or stale has no series either; without current data there are
 //! only the gateway's own metrics, and `gpukill_up` is 0.
 
+mod counters;
 mod daemon;
 mod encoder;
 mod gpus;
+mod jobs;
 mod people;
 pub(crate) mod traffic;
+mod views;
 
 use crate::document::weighted;
 use crate::gateway::Gateway;
+use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::upstream::DaemonView;
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use encoder::{Encoder, Kind, Sample, TextFormat};
+use views::OtherNames;
 
-/// The metrics of this moment.
-pub(crate) fn respond(gateway: &Gateway, view: &DaemonView, headers: &HeaderMap) -> Response {
-    let format = preferred_format(headers);
-    let mut response = Response::new(Body::from(render(gateway, view, format)));
+/// The parameter of [`respond`].
+pub(crate) const VIEW: Parameter = Parameter {
+    name: "view",
+    place: Place::Query,
+    kind: ParameterKind::Choice(&["gpukill", "dcgm", "gpumon"]),
+    summary: "the names of the metrics: gpukill's own, those of dcgm-exporter, or those of GPM; the \
+              last two only in the text format of Prometheus",
+};
+
+/// The metrics of this moment, under the names that the request wants.
+pub(crate) fn respond(
+    gateway: &Gateway,
+    view: &DaemonView,
+    parameters: &Parameters,
+    headers: &HeaderMap,
+) -> Response {
+    let names = match parameters.text(VIEW.name) {
+        Some("dcgm") => Some(OtherNames::Dcgm),
+        Some("gpumon") => Some(OtherNames::Gpumon),
+        Some(_) | None => None,
+    };
+    let (format, text) = match names {
+        // Their counters have no suffix, which OpenMetrics demands.
+        Some(names) => (TextFormat::Prometheus, render_other(view, names)),
+        None => {
+            let format = preferred_format(headers);
+            (format, render(gateway, view, format))
+        }
+    };
+    let mut response = Response::new(Body::from(text));
     let own = response.headers_mut();
     own.insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     own.insert(VARY, HeaderValue::from_static("Accept"));
@@ -30,15 +61,13 @@ pub(crate) fn respond(gateway: &Gateway, view: &DaemonView, headers: &HeaderMap)
 fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
     let mut encoder = Encoder::new(format);
     let current = view.current().ok();
-    encoder.family(
-        "gpukill_up",
-        Kind::Gauge,
-        "Whether the gateway has current data of gpukilld.",
-        [Sample::plain(f64::from(u8::from(current.is_some())))],
-    );
+    encode_up(&mut encoder, current.is_some());
     if let Some(frame) = current {
         gpus::encode(&mut encoder, frame);
         people::encode(&mut encoder, frame, gateway.settings.process_metrics);
+        if gateway.settings.job_metrics {
+            jobs::encode(&mut encoder, frame);
+        }
         daemon::encode_snapshot(&mut encoder, frame);
         if let Some(status) = &view.status {
             daemon::encode_status(&mut encoder, status, frame);
@@ -46,6 +75,27 @@ fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
     }
     traffic::encode(&mut encoder, gateway, view);
     encoder.finish()
+}
+
+/// The metrics of GPUs under the names of another exporter.
+fn render_other(view: &DaemonView, names: OtherNames) -> String {
+    let mut encoder = Encoder::new(TextFormat::Prometheus);
+    let current = view.current().ok();
+    // So that no scrape is empty.
+    encode_up(&mut encoder, current.is_some());
+    if let Some(frame) = current {
+        views::encode(&mut encoder, names, frame, view.status.as_deref());
+    }
+    encoder.finish()
+}
+
+fn encode_up(encoder: &mut Encoder, is_up: bool) {
+    encoder.family(
+        "gpukill_up",
+        Kind::Gauge,
+        "Whether the gateway has current data of gpukilld.",
+        [Sample::plain(f64::from(u8::from(is_up)))],
+    );
 }
 
 /// The format that `Accept` prefers.
@@ -114,6 +164,20 @@ mod tests {
         assert!(text.contains("\ngpukill_build_info{"), "{text}");
         assert!(!text.contains("gpukill_gpu_"), "{text}");
         assert!(!text.contains("gpukill_snapshot_"), "{text}");
+    }
+
+    #[test]
+    fn other_names_have_no_series_without_current_data() {
+        for names in [OtherNames::Dcgm, OtherNames::Gpumon] {
+            let text = render_other(&view(Duration::from_secs(1)), names);
+            assert!(text.contains("\ngpukill_up 1\n"), "{text}");
+            assert!(
+                text.contains("UTIL{") || text.contains("_percent{"),
+                "{text}"
+            );
+            let text = render_other(&view(Duration::from_secs(60)), names);
+            assert_eq!(text.lines().last(), Some("gpukill_up 0"), "{text}");
+        }
     }
 
     #[test]

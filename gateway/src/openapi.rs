@@ -3,7 +3,7 @@
 use crate::document::Document;
 use crate::parameters::{Parameter, ParameterKind, Place};
 use crate::problem::Problem;
-use crate::routes::{ROUTES, Route, Source};
+use crate::routes::{Post, ROUTES, Route, Source};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,7 @@ pub(crate) fn document() -> Result<Arc<Document>, Problem> {
 fn describe() -> Value {
     let paths: Map<String, Value> = ROUTES
         .iter()
-        .map(|route| (route.path.to_owned(), json!({ "get": operation(route) })))
+        .map(|route| (route.path.to_owned(), operations(route)))
         .collect();
     json!({
         "openapi": "3.1.0",
@@ -46,6 +46,32 @@ fn describe() -> Value {
             "schemas": { "Problem": problem() },
         },
     })
+}
+
+/// The operations of a path, by method.
+fn operations(route: &Route) -> Value {
+    let get = operation(route);
+    let id = format!("post_{}", operation_id(route.path));
+    match route.post {
+        None => json!({ "get": get }),
+        Some(Post::AsGet) => {
+            let mut post = get.clone();
+            if let Some(post) = post.as_object_mut() {
+                post.insert("operationId".into(), id.into());
+            }
+            json!({ "get": get, "post": post })
+        }
+        Some(Post::Refused(command)) => json!({
+            "get": get,
+            "post": {
+                "summary": format!("refused: run {command}"),
+                "operationId": id,
+                "responses": {
+                    "default": { "$ref": "#/components/responses/Problem" },
+                },
+            },
+        }),
+    }
 }
 
 fn operation(route: &Route) -> Value {
@@ -159,6 +185,17 @@ mod tests {
             let parameters = operation["parameters"].as_array().unwrap();
             assert_eq!(parameters.len(), route.parameters.len());
         }
+        let post = |path: &str| &paths[path]["post"];
+        assert!(post("/api/v1/status").is_null());
+        assert_eq!(
+            post("/api/guard/test-policies")["operationId"],
+            "post_api_guard_test_policies"
+        );
+        let refused = post("/api/guard/toggle-dry-run");
+        assert_eq!(
+            refused["summary"],
+            "refused: run gpukillctl guard toggle-dry-run"
+        );
         let metrics = &paths["/metrics"]["get"]["responses"]["200"]["content"];
         for media_type in ["text/plain", "application/openmetrics-text"] {
             assert_eq!(metrics[media_type]["schema"]["type"], "string");

@@ -10,7 +10,7 @@ use crate::document;
 use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
-use crate::problem::Problem;
+use crate::problem::{Problem, exit_code};
 use crate::upstream::Frame;
 use crate::{live, metrics, openapi};
 use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One route. All routes have the methods GET and HEAD.
+/// One route. All routes have the methods GET and HEAD, and some have POST.
 #[derive(Debug)]
 pub(crate) struct Route {
     /// The path, with names of parameters in braces.
@@ -37,8 +37,19 @@ pub(crate) struct Route {
     pub(crate) media_type: &'static str,
     /// The parameters.
     pub(crate) parameters: &'static [Parameter],
-    /// How it is answered.
+    /// How GET and HEAD are answered.
     pub(crate) source: Source,
+    /// How POST is answered, where the path of another program has it.
+    pub(crate) post: Option<Post>,
+}
+
+/// How POST is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Post {
+    /// As GET: it changes nothing.
+    AsGet,
+    /// It would change something: by this command here.
+    Refused(&'static str),
 }
 
 /// How a route is answered.
@@ -65,8 +76,9 @@ pub(crate) enum Source {
 /// How long a request for a part of the snapshot waits for its turn.
 const MAX_PART_QUEUED: Duration = Duration::from_secs(5);
 
-/// The methods of all routes.
+/// The methods of routes without POST, and of those with it.
 const METHODS: &str = "GET, HEAD";
+const METHODS_WITH_POST: &str = "GET, HEAD, POST";
 
 const JSON: &str = "application/json";
 
@@ -114,7 +126,7 @@ const fn past(run: CallFn) -> Source {
     call(run, 5, 60, true)
 }
 
-/// A call that scans all processes and judges the history.
+/// A call that scans all processes, or judges the history.
 const fn long_scan(run: CallFn) -> Source {
     call(run, 60, 60, true)
 }
@@ -130,17 +142,23 @@ const fn call(run: CallFn, keep: u64, timeout: u64, is_slow: bool) -> Source {
     })
 }
 
-/// Writes the table: path, type, parameters, source, summary.
+/// Writes the table: path, type, parameters, source, how POST is answered, summary.
 macro_rules! routes {
-    ($($path:literal $media_type:ident $parameters:expr, $source:expr; $summary:literal)*) => {
+    (
+        $($path:literal $media_type:ident $parameters:expr, $source:expr $(, $post:expr)?;
+            $summary:literal)*
+    ) => {
         &[$(Route {
             path: $path,
             summary: $summary,
             media_type: $media_type,
             parameters: $parameters,
             source: $source,
+            post: routes!(@post $($post)?),
         },)*]
     };
+    (@post) => { None };
+    (@post $post:expr) => { Some($post) };
 }
 
 /// Every route.
@@ -163,6 +181,10 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "the state of the guard, as gpukillctl guard status -o json"
     "/api/v1/guard/rules" JSON &[], quick(now::guard_rules);
         "the rules in force as text, with their revision"
+    "/api/v1/guard/replay" JSON history::REPLAY_PARAMETERS, long_scan(history::guard_replay);
+        "what the rules in force would have done, as gpukillctl guard replay -o json"
+    "/api/v1/guard/test" JSON &[], long_scan(history::guard_test);
+        "what the rules in force would do now, as gpukillctl guard test -o json"
     "/api/v1/guard/violations" JSON history::VIOLATION_PARAMETERS, past(history::violations);
         "open violations and decisions, as gpukillctl guard violations -o json"
     "/api/v1/audit/runs" JSON history::RUN_PARAMETERS, past(history::runs);
@@ -183,12 +205,37 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "each new snapshot as a server-sent event"
     "/api/v1/openapi.json" JSON &[], OpenApi;
         "this description"
-    "/metrics" METRICS &[], Metrics;
+    "/metrics" METRICS &[metrics::VIEW], Metrics;
         "metrics for Prometheus; OpenMetrics if Accept prefers it"
     "/-/healthy" TEXT &[], Healthy;
         "200 while the gateway runs"
     "/-/ready" TEXT &[], Ready;
         "200 while the gateway has current data of gpukilld, else 503"
+
+    // Paths of gpu-kill and GPM, with the documents of gpukill.
+    "/health" TEXT &[], Healthy;
+        "as /-/healthy"
+    "/api/info" JSON &[], quick(now::status);
+        "as /api/v1/status"
+    "/api/realtime" JSON &[GPU], Part(listing::gpus);
+        "as /api/v1/gpus"
+    "/api/historical" JSON history::SERIES_PARAMETERS, past(history::series);
+        "as /api/v1/audit/series"
+    "/api/chart" JSON history::CHART_PARAMETERS, past(history::series);
+        "as /api/v1/audit/series, with gpu_id in place of gpu"
+    "/api/guard/config" JSON &[], quick(now::guard_rules),
+        Post::Refused("gpukillctl guard set KEY VALUE, or gpukillctl guard import FILE");
+        "as /api/v1/guard/rules"
+    "/api/guard/policies" JSON &[], quick(now::guard_rules),
+        Post::Refused("gpukillctl guard user set NAME, and the same for group, gpu and time");
+        "as /api/v1/guard/rules"
+    "/api/guard/status" JSON &[], quick(now::guard_status);
+        "as /api/v1/guard/status"
+    "/api/guard/toggle-dry-run" JSON &[], quick(now::guard_status),
+        Post::Refused("gpukillctl guard toggle-dry-run");
+        "as /api/v1/guard/status: GET changes nothing"
+    "/api/guard/test-policies" JSON &[], long_scan(history::guard_test), Post::AsGet;
+        "as /api/v1/guard/test"
 };
 
 /// The router of the table.
@@ -209,6 +256,26 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
     router
 }
 
+impl Route {
+    /// Refuses a method that the route does not have, or that would change something.
+    ///
+    /// # Errors
+    /// Why it is refused, and what to do instead.
+    fn check_method(&self, method: &Method) -> Result<(), Problem> {
+        match (method, self.post) {
+            (&Method::GET | &Method::HEAD, _) | (&Method::POST, Some(Post::AsGet)) => Ok(()),
+            (&Method::POST, Some(Post::Refused(command))) => Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "this gateway changes nothing",
+            )
+            .with_exit_code(exit_code::NOT_PERMITTED)
+            .with_hint(format!("run {command}"))),
+            (_, Some(_)) => Err(Problem::method_not_allowed(METHODS_WITH_POST)),
+            (_, None) => Err(Problem::method_not_allowed(METHODS)),
+        }
+    }
+}
+
 type PathParameters = Result<RawPathParams, RawPathParamsRejection>;
 
 async fn not_found() -> Response {
@@ -223,9 +290,7 @@ async fn answer(
     path: PathParameters,
     request: Request,
 ) -> Result<Response, Problem> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(Problem::method_not_allowed(METHODS));
-    }
+    route.check_method(request.method())?;
     let path = path.map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
     let query = request.uri().query().unwrap_or_default();
     let parameters = Parameters::parse(route.parameters, &path, query)?;
@@ -256,7 +321,7 @@ async fn answer(
         OpenApi => openapi::document()?,
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
         Live => return live::respond(gateway, headers),
-        Metrics => return Ok(metrics::respond(gateway, &view, headers)),
+        Metrics => return Ok(metrics::respond(gateway, &view, &parameters, headers)),
         Healthy => return Ok(text(route, "healthy\n")),
         Ready => {
             view.current()?;
@@ -302,6 +367,29 @@ mod tests {
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(turn);
         assert!(part_turn(&turns, long).await.is_ok());
+    }
+
+    #[test]
+    fn post_changes_nothing() {
+        let problem = |path: &str, method: Method| {
+            let route = ROUTES.iter().find(|route| route.path == path).unwrap();
+            let refused = route.check_method(&method).err()?;
+            let hint = refused.hint().map(str::to_owned);
+            let response = refused.into_response();
+            let allow = response.headers().get("allow");
+            let allow = allow.map(|it| it.to_str().unwrap().to_owned());
+            Some((response.status().as_u16(), hint, allow))
+        };
+        let toggle = "/api/guard/toggle-dry-run";
+        let hint = Some("run gpukillctl guard toggle-dry-run".to_owned());
+        assert_eq!(problem(toggle, Method::GET), None);
+        assert_eq!(problem(toggle, Method::POST), Some((403, hint, None)));
+        let allow = |methods: &str| Some((405, None, Some(methods.to_owned())));
+        assert_eq!(problem(toggle, Method::PUT), allow("GET, HEAD, POST"));
+        let tests = "/api/guard/test-policies";
+        assert_eq!(problem(tests, Method::POST), None);
+        assert_eq!(problem(tests, Method::DELETE), allow("GET, HEAD, POST"));
+        assert_eq!(problem("/metrics", Method::POST), allow("GET, HEAD"));
     }
 
     #[test]

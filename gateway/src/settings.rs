@@ -33,6 +33,8 @@ pub struct Settings {
     pub daemon_socket: PathBuf,
     /// Whether `/metrics` has series for each process.
     pub process_metrics: bool,
+    /// Whether `/metrics` has series for each job of a batch scheduler.
+    pub job_metrics: bool,
 }
 
 /// An address to listen on.
@@ -162,6 +164,15 @@ pub const KEYS: &[Key<Settings>] = &[
         help: "Whether /metrics has series for each process, at most 256. Each process that comes\n\
                and goes leaves series in the memory of a Prometheus server.",
         set: |settings, value| boolean(value).map(|it| settings.process_metrics = it),
+    },
+    Key {
+        section: "metrics",
+        name: "jobs",
+        variable: "GPUKILL_GATEWAY_METRICS_JOBS",
+        default: "false",
+        help: "Whether /metrics has series for each job of Slurm, PBS, LSF or HTCondor on a GPU, at\n\
+               most 256.",
+        set: |settings, value| boolean(value).map(|it| settings.job_metrics = it),
     },
 ];
 
@@ -298,7 +309,7 @@ mod tests {
             (settings.max_connections, settings.max_peer_connections),
             (256, 32)
         );
-        assert!(!settings.behind_proxy && !settings.process_metrics);
+        assert!(!settings.behind_proxy && !settings.process_metrics && !settings.job_metrics);
     }
 
     #[test]

@@ -359,6 +359,56 @@ pub struct GuardRecord {
     pub message: Option<String>,
 }
 
+impl GuardRecord {
+    /// The names of all decisions in counters.
+    pub const DECISIONS: [&'static str; 16] = [
+        "violated",
+        "would_warn",
+        "warned",
+        "would_end",
+        "selected",
+        "left_to_scheduler",
+        "ended",
+        "gone",
+        "failed",
+        "exempt",
+        "snoozed",
+        "snooze_voided",
+        "doubted",
+        "tripped",
+        "over",
+        "outdated",
+    ];
+
+    /// The name of the decision in counters. Unlike the name of the step it tells a dry run, and a
+    /// job that was selected from one that was ended.
+    #[must_use]
+    pub const fn decision(&self) -> &'static str {
+        let is_dry_run = matches!(self.mode, GuardMode::DryRun);
+        match &self.step {
+            GuardStep::Violated => "violated",
+            GuardStep::Warned { .. } if is_dry_run => "would_warn",
+            GuardStep::Warned { .. } => "warned",
+            GuardStep::Ended(victim) if victim.leave_to.is_some() => "left_to_scheduler",
+            GuardStep::Ended(_) if is_dry_run => "would_end",
+            GuardStep::Ended(_) => "selected",
+            GuardStep::Outcome(outcome) => match (outcome.ended, outcome.left) {
+                // It ended by itself.
+                (0, 0) => "gone",
+                (_, 0) => "ended",
+                (_, _) => "failed",
+            },
+            GuardStep::Exempt(_) => "exempt",
+            GuardStep::Snoozed { .. } => "snoozed",
+            GuardStep::SnoozeVoided { .. } => "snooze_voided",
+            GuardStep::Doubted(_) => "doubted",
+            GuardStep::Tripped { .. } => "tripped",
+            GuardStep::Over => "over",
+            GuardStep::Outdated => "outdated",
+        }
+    }
+}
+
 /// The snooze of an owner for one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnoozedRule {

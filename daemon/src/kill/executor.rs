@@ -11,7 +11,7 @@ mod target;
 use super::KillEnvironment;
 use super::planner::affected_facts;
 use crate::state::PublishedPoll;
-use crate::store::{Action, ActionKind, KillShare, OpenAction, log_unrecorded_end};
+use crate::store::{Action, ActionKind, KillShare, OpenAction};
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::device_use::device_users;
 use gpukill_policy::kill::outcome::{KillCompletion, completion};
@@ -107,7 +107,7 @@ pub(super) fn execute(
         Stage::Done
     });
     // The record comes first: a client that reads the last report finds it in the store.
-    record_outcome(plan, &report, recorded.ok());
+    record_outcome(plan, &report, recorded.ok(), environment);
     execution.reporter.publish();
 }
 
@@ -142,13 +142,22 @@ fn short_document(plan: &KillPlan) -> String {
     serde_json::json!({"too_long": {"processes": plan.targets.len(), "pids": pids}}).to_string()
 }
 
-fn record_outcome(plan: &KillPlan, report: &KillReport, action: Option<OpenAction>) {
+fn record_outcome(
+    plan: &KillPlan,
+    report: &KillReport,
+    action: Option<OpenAction>,
+    environment: &KillEnvironment,
+) {
     let result = kill_result(plan, report);
     let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
     match action {
         Some(action) => action.settle(result, outcome),
         // Only the log has the intent in this case.
-        None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), result, &outcome),
+        None => {
+            let facts = affected_facts(plan);
+            let store = &environment.store;
+            store.log_unrecorded_end(ActionKind::Kill, &facts, result, &outcome);
+        }
     }
 }
 

@@ -130,6 +130,7 @@ impl Poller {
             accounts,
             slowest,
             is_late,
+            energy,
         } = self.snapshot_builder.poll(
             timeout,
             now,
@@ -162,6 +163,7 @@ impl Poller {
             holders,
             holders_at,
             polling,
+            energy,
         });
         self.rogue.add_poll(&snapshot, self.guard.status());
         let poll = SamplerInput {

@@ -6,7 +6,7 @@ use crate::kill::KillEnvironment;
 use crate::log_events::{EventSubject, event};
 use crate::quiesce::Quiesce;
 use crate::state::whole_milliseconds;
-use crate::store::{Action as Recorded, ActionKind, log_unrecorded_end};
+use crate::store::{Action as Recorded, ActionKind};
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset::force_kill_request;
 use gpukill_policy::reset::outcome::{ResetCompletion, completion};
@@ -122,7 +122,7 @@ pub(super) fn execute(
     match recorded {
         Ok(action) => action.settle(result, outcome),
         // Only the log has it.
-        Err(_) => log_unrecorded_end(ActionKind::Reset, &subject, result, &outcome),
+        Err(_) => store.log_unrecorded_end(ActionKind::Reset, &subject, result, &outcome),
     }
 }
 

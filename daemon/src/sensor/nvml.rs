@@ -265,6 +265,7 @@ impl NvmlReader {
             name: values.name,
             pci: values.pci,
             vitals: values.vitals,
+            energy: values.energy,
             instances: divided.instances,
             instances_fault: divided.fault,
             lost: None,

@@ -250,6 +250,7 @@ mod tests {
             queue: Arc::default(),
             status: Arc::default(),
             faults: Arc::default(),
+            counters: crate::store::Counters::default(),
             directory: Arc::new(PathBuf::new()),
             copy_permits: Arc::new(tokio::sync::Semaphore::new(1)),
         };

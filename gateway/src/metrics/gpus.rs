@@ -212,7 +212,7 @@ fn samples(metric: &GpuMetric, gpu: Gpu<'_>) -> Vec<Sample> {
 }
 
 /// The labels of every series of a GPU.
-fn labels(gpu: &GpuDocument) -> Vec<(&'static str, String)> {
+pub(super) fn labels(gpu: &GpuDocument) -> Vec<(&'static str, String)> {
     vec![("uuid", gpu.id.clone()), ("gpu", gpu.gpu_index.to_string())]
 }
 

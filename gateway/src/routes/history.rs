@@ -1,6 +1,7 @@
-//! Calls of the daemon about the past: the documents that `gpukillctl audit` and `guard violations`
-//! print.
+//! Calls of the daemon about the past: the documents that `gpukillctl audit`, `guard violations` and
+//! `guard replay` print.
 
+use super::now::read_rules;
 use super::{GPU, USER};
 use crate::calls::CallContext;
 use crate::daemon::call;
@@ -9,15 +10,19 @@ use crate::parameters::{
     Parameter, ParameterKind, Parameters, Place, SINCE, UNTIL, hours, limit, text,
 };
 use crate::problem::Problem;
+use gpukill_policy::guard::CompiledRules;
+use gpukill_policy::guard::consequences::milder_policy_for_violation;
+use gpukill_policy::guard::lookback::test_seconds;
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::select::compile_pattern;
 use gpukill_proto::audit::{
     ActionQuery, AuditFilter, AuditQuery, MAX_SERIES_BUCKETS, RunExtent, RunQuery, RunUnit,
     SeriesBy, SeriesQuery, TimelineQuery,
 };
-use gpukill_proto::guard::ViolationQuery;
+use gpukill_proto::guard::{ReplayReport, ReplayRequest, RuleSetSource, ViolationQuery};
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GapDocument, RunDocument, SCHEMA, SeriesDocument,
-    SummaryDocument, TimelineDocument, ViolationsDocument, WeeklyDocument,
+    ActionDocument, AuditDocument, GapDocument, ReplayDocument, RunDocument, SCHEMA,
+    SeriesDocument, SummaryDocument, TimelineDocument, ViolationsDocument, WeeklyDocument,
 };
 use gpukill_proto::units::Timestamp;
 use serde::Serialize;
@@ -97,6 +102,15 @@ pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
     BY, BUCKETS, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
 ];
 
+/// The parameter of GPM for a GPU.
+const GPU_ID: Parameter = Parameter {
+    name: "gpu_id",
+    ..GPU
+};
+
+/// The parameters of [`series`] under the names of GPM.
+pub(super) const CHART_PARAMETERS: &[Parameter] = &[GPU_ID, BUCKETS, DAY, SINCE, UNTIL];
+
 /// The parameters of [`actions`].
 pub(super) const ACTION_PARAMETERS: &[Parameter] = &[
     text("kind", "only these kinds, separated by commas: kill,reset"),
@@ -114,6 +128,9 @@ pub(super) const TIMELINE_PARAMETERS: &[Parameter] =
 
 /// The parameters of [`violations`].
 pub(super) const VIOLATION_PARAMETERS: &[Parameter] = &[USER, WEEK, SINCE, UNTIL, LIMIT];
+
+/// The parameters of [`guard_replay`].
+pub(super) const REPLAY_PARAMETERS: &[Parameter] = &[WEEK, SINCE, UNTIL];
 
 /// The members that lists of the past begin with.
 #[derive(Serialize)]
@@ -185,7 +202,9 @@ fn filter(parameters: &Parameters, (since, until): Span) -> Result<AuditFilter, 
         user: parameters.owned("user"),
         process: parameters.owned("process"),
         command: parameters.owned("command"),
-        gpu: parameters.owned("gpu"),
+        gpu: parameters
+            .owned(GPU.name)
+            .or_else(|| parameters.owned(GPU_ID.name)),
         container: parameters.owned("container"),
         job: parameters.owned("job"),
     })
@@ -406,4 +425,44 @@ pub(super) fn violations(
         Ok(end)
     })?;
     Document::json(&ViolationsDocument::from(&whole.unwrap_or_default()))
+}
+
+/// What the rules in force would have done in a period.
+pub(super) fn guard_replay(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, WEEK)?;
+    let report = replay_rules(context, span)?;
+    let text = read_rules(context)?.text;
+    replay_document(report, &text)
+}
+
+/// What the rules in force would do now.
+pub(super) fn guard_test(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    let text = read_rules(context)?.text;
+    let now = Timestamp::from(SystemTime::now());
+    let report = replay_rules(context, (now.plus_seconds(-test_seconds(&text)), now))?;
+    replay_document(report, &text)
+}
+
+fn replay_rules(context: &mut CallContext, (since, until): Span) -> Result<ReplayReport, Problem> {
+    let request = ReplayRequest {
+        rules: RuleSetSource::InForce,
+        since,
+        until,
+    };
+    Ok(call!(context.daemon, ReplayRules { request })?)
+}
+
+/// The document. A replay ignores the milder policies of users, so they are applied here, as the
+/// client does.
+fn replay_document(mut report: ReplayReport, text: &str) -> Result<Document, Problem> {
+    if let Ok(rules) = parse(text) {
+        let rules = CompiledRules::new(rules);
+        for open in &mut report.open {
+            open.own_policy = milder_policy_for_violation(open, &rules);
+        }
+    }
+    Document::json(&ReplayDocument::from(&report))
 }

@@ -42,15 +42,20 @@ pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> Result<
 
 /// The rules as text.
 #[derive(Serialize)]
-struct RulesTextDocument {
+pub(super) struct RulesTextDocument {
     schema: u32,
     file: String,
     /// `null` without a file: the built-in defaults apply.
     revision: Option<String>,
-    text: String,
+    pub(super) text: String,
 }
 
 pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    Document::json(&read_rules(context)?)
+}
+
+/// The text of the guard's rules in force.
+pub(super) fn read_rules(context: &mut CallContext) -> Result<RulesTextDocument, Problem> {
     let mut bytes = Vec::new();
     let mut revision = None;
     loop {
@@ -63,7 +68,7 @@ pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<D
         revision = own_revision;
         bytes.extend_from_slice(&part.part);
         if part.part.is_empty() || bytes.len() > MAX_RULES_BYTES {
-            return Document::json(&RulesTextDocument {
+            return Ok(RulesTextDocument {
                 schema: SCHEMA,
                 file: part.file,
                 revision,

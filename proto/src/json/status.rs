@@ -1,10 +1,13 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only added.
 
-use super::fields::{document, documents};
+use super::fields::{document, documents, map_ref};
 use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA, fault_documents};
 use crate::model::{BackendReport, BackendState};
 use crate::reading::Reading;
-use crate::status::{AlertValue, ChangedSetting, DaemonStatus, SettingValue};
+use crate::status::{
+    ActionCount, AlertValue, ChangedSetting, CountersReport, DaemonStatus, DecisionCount,
+    DeviceEnergy, RefusalCount, SettingValue, XidCount,
+};
 use crate::units::Timestamp;
 use serde::Serialize;
 
@@ -49,6 +52,63 @@ document! {
         guard: GuardDocument = GuardDocument::from(&status.guard),
         rogue: RogueDocument = RogueDocument::from(&status.rogue),
         settings: Vec<SettingDocument> = documents(&status.settings),
+        counters: CountersDocument = CountersDocument::from(&status.counters),
+    }
+}
+
+document! {
+    /// What has happened since the daemon started.
+    CountersDocument(counters: &CountersReport) {
+        actions: Vec<ActionCountDocument> = documents(&counters.actions),
+        /// `null` for a caller from whom other users are hidden.
+        decisions: Option<Vec<DecisionCountDocument>> =
+            map_ref(&counters.decisions, |all| -> Vec<DecisionCountDocument> { documents(all) }),
+        refusals: Vec<RefusalCountDocument> = documents(&counters.refusals),
+        xids: Vec<XidCountDocument> = documents(&counters.xids),
+        energy: Vec<DeviceEnergyDocument> = documents(&counters.energy),
+    }
+}
+
+document! {
+    /// The number of actions of one kind with one result.
+    plain ActionCountDocument(counted: &ActionCount) {
+        kind: String = counted.kind.clone(),
+        result: String = counted.result.clone(),
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The number of decisions of the guard.
+    plain DecisionCountDocument(counted: &DecisionCount) {
+        decision: String = counted.decision.clone(),
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The number of refusals for one reason.
+    plain RefusalCountDocument(counted: &RefusalCount) {
+        reason: String = counted.reason.clone(),
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The number of XID errors with one number on one device.
+    plain XidCountDocument(counted: &XidCount) {
+        gpu_id: Option<String> = counted.device.as_ref().map(|id| id.0.clone()),
+        /// `null` for all errors beyond the number of entries that are kept.
+        xid: Option<u64> = counted.xid,
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The energy that a device has drawn since its driver was loaded.
+    plain DeviceEnergyDocument(energy: &DeviceEnergy) {
+        gpu_id: String = energy.device.0.clone(),
+        energy_j: f64 = energy.drawn.as_joules(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::time_input;
 use chrono::Local;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{milder_policies_by_person, milder_policy_for_violation};
-use gpukill_policy::guard::lookback::lookback;
+use gpukill_policy::guard::lookback::test_seconds;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RuleSetSource};
 use gpukill_proto::json::ReplayDocument;
@@ -29,13 +29,6 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 
 /// What a replay waits for.
 const REPLAYED: &str = "gpukilld, which reads the history: this may take a minute";
-
-/// Minimum number of seconds that a test evaluates.
-const MIN_TEST_SECONDS: i64 = 24 * 3_600;
-
-/// Seconds to add before the lookback of the rules, so that the replay covers the start of a
-/// violation that is open now, and its warning.
-const EXTRA_LOOKBACK_SECONDS: i64 = 3_600;
 
 /// Replays rules and prints the result.
 pub(super) fn run(
@@ -116,18 +109,6 @@ pub(super) fn evaluate_open_violations(
 fn effective_mode(text: &str) -> Option<GuardMode> {
     let rules = parse(text).ok()?;
     Some(rules.mode.max(rules.armed_mode.mode()))
-}
-
-/// The number of seconds that a test of these rules evaluates. When the rules have mistakes,
-/// other rules are in force and the default is used.
-fn test_seconds(text: &str) -> i64 {
-    let reach = parse(text)
-        .map(|rules| lookback(&rules))
-        .unwrap_or_default();
-    let reach = i64::try_from(reach.as_secs()).unwrap_or(i64::MAX);
-    reach
-        .saturating_add(EXTRA_LOOKBACK_SECONDS)
-        .max(MIN_TEST_SECONDS)
 }
 
 fn print_replay(

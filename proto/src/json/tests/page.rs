@@ -23,14 +23,14 @@ use crate::json::{
     RunDocument, SeriesDocument, StatusDocument, SummaryDocument, TimelineDocument, WeeklyDocument,
 };
 use crate::kill::{FuseMount, FuseServer, Outcome, UninterruptibleWait};
-use crate::model::Snapshot;
-use crate::reading::Reading::{Unsupported, Value};
+use crate::model::{DeviceId, Snapshot};
+use crate::reading::Reading::{Unsupported, Value, Withheld};
 use crate::rogue::RogueReport;
 use crate::status::{
-    AlertValue, CallerReport, ChangedSetting, DaemonStatus, PollingReport, SettingValue,
-    StoreReport,
+    ActionCount, AlertValue, CallerReport, ChangedSetting, CountersReport, DaemonStatus,
+    DecisionCount, DeviceEnergy, PollingReport, RefusalCount, SettingValue, StoreReport, XidCount,
 };
-use crate::units::{Bytes, Celsius, Milliwatts, Percent};
+use crate::units::{Bytes, Celsius, Millijoules, Milliwatts, Percent};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -392,7 +392,51 @@ pub(in crate::json) fn status() -> DaemonStatus {
             key: "access.hide_other_users".into(),
             value: SettingValue::Bool(true),
         }],
+        counters: counters(),
     }
+}
+
+fn counters() -> CountersReport {
+    let device = || DeviceId("GPU-0".into());
+    CountersReport {
+        actions: vec![ActionCount {
+            kind: "kill".into(),
+            result: "done".into(),
+            count: 1,
+        }],
+        decisions: Value(vec![DecisionCount {
+            decision: "warned".into(),
+            count: 1,
+        }]),
+        refusals: vec![RefusalCount {
+            reason: "denied".into(),
+            count: 1,
+        }],
+        xids: vec![XidCount {
+            device: Some(device()),
+            xid: Some(79),
+            count: 1,
+        }],
+        energy: vec![DeviceEnergy {
+            device: device(),
+            drawn: Millijoules(7_200_500),
+        }],
+    }
+}
+
+#[test]
+fn withheld_decisions_have_a_reason() {
+    let mut status = status();
+    let counters = serde_json::to_value(StatusDocument::from(&status)).unwrap();
+    assert_eq!(counters["counters"]["energy"][0]["energy_j"], 7_200.5);
+    status.counters.decisions = Withheld;
+    let document = serde_json::to_value(StatusDocument::from(&status)).unwrap();
+    let counters = &document["counters"];
+    assert_eq!(counters["decisions"], Json::Null);
+    assert_eq!(
+        counters["reasons"]["decisions"],
+        "withheld: it belongs to another user"
+    );
 }
 
 #[test]

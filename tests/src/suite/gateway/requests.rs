@@ -3,14 +3,24 @@
 use super::{busy_box, wait_until_ready};
 use gpukill_tests::harness::{Gateway, HttpResponse, TestProcess};
 
-/// Paths of the API document with values for their parameters, and the type of their answer.
-fn paths(gateway: &Gateway, pid: u32) -> Vec<String> {
+/// Paths of the API document with values for their parameters, and the status of their answer to
+/// POST.
+fn paths(gateway: &Gateway, pid: u32) -> Vec<(String, u16)> {
     let description = gateway.get("/api/v1/openapi.json").json();
     let paths = description["paths"].as_object().expect("paths");
     assert!(paths.len() >= 20, "{paths:?}");
-    let paths = paths.keys().filter(|path| *path != "/api/v1/live");
+    let paths = paths.iter().filter(|(path, _)| *path != "/api/v1/live");
     paths
-        .map(|path| path.replace("{pid}", &pid.to_string()))
+        .map(|(path, operations)| {
+            let post = &operations["post"];
+            let status = match (post.is_null(), post["responses"]["200"].is_null()) {
+                (true, _) => 405,
+                // Only a problem is described.
+                (false, true) => 403,
+                (false, false) => 200,
+            };
+            (path.replace("{pid}", &pid.to_string()), status)
+        })
         .collect()
 }
 
@@ -49,8 +59,8 @@ fn every_route_checks_host_and_origin() {
         ("", false),
     ];
     let mut paths = paths(&gateway, process.pid());
-    paths.extend(["/".to_owned(), "/favicon.ico".to_owned()]);
-    for path in &paths {
+    paths.extend([("/".to_owned(), 404), ("/favicon.ico".to_owned(), 404)]);
+    for (path, post) in &paths {
         let is_route = path.len() > 1 && path != "/favicon.ico";
         for (host, is_own) in hosts {
             // An origin alone does not refuse GET: a browser shows no other site the answer.
@@ -77,13 +87,18 @@ fn every_route_checks_host_and_origin() {
                     (true, false, _) => 403,
                     (true, true, false) => 404,
                     (true, true, true) if is_read(method) => 200,
+                    (true, true, true) if method == "POST" => *post,
                     (true, true, true) => 405,
                 };
                 let what = format!("{method} {path} host {host:?} origin {origin:?}");
                 assert_eq!(answer.status, expected, "{what}: {}", answer.text());
                 assert_protected(&answer, &what);
                 if expected == 405 {
-                    assert_eq!(answer.header("allow"), Some("GET, HEAD"), "{what}");
+                    let methods = match post {
+                        405 => "GET, HEAD",
+                        _ => "GET, HEAD, POST",
+                    };
+                    assert_eq!(answer.header("allow"), Some(methods), "{what}");
                 }
                 if method == "HEAD" {
                     assert_eq!(answer.text(), "", "{what}");
