@@ -87,23 +87,33 @@ pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u
     })
 }
 
-/// The users that had this name, and no other one, whenever they used a device, up to a limit: the
-/// record has no names.
+/// Those of `uids` that had this name, and no other one, whenever they used a device: the record has
+/// no names.
 ///
 /// # Errors
 /// When the store fails, or the query takes too long.
 pub(in super::super) fn former_uids(
     connection: &mut Connection,
     name: &str,
+    uids: &[u32],
 ) -> Result<Vec<u32>, Refusal> {
     run_query(connection, |connection, _| {
-        let select = "SELECT DISTINCT uid FROM process WHERE user = ?1 AND uid IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM process AS other
-                            WHERE other.uid = process.uid AND other.user <> ?1) LIMIT ?2";
-        let mut statement = connection.prepare_cached(select)?;
-        let rows = statement.query_map(params![name, MAX_USERS], |row| row.get(0))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        Ok(select_former_uids(connection, name, uids)?)
     })
+}
+
+/// Reads each process of these users at most twice.
+fn select_former_uids(
+    connection: &Connection,
+    name: &str,
+    uids: &[u32],
+) -> rusqlite::Result<Vec<u32>> {
+    let select = "SELECT value FROM json_each(?1) AS acting
+        WHERE EXISTS (SELECT 1 FROM process WHERE uid = acting.value AND user = ?2)
+        AND NOT EXISTS (SELECT 1 FROM process WHERE uid = acting.value AND user <> ?2)";
+    let mut statement = connection.prepare_cached(select)?;
+    let rows = statement.query_map(params![json!(uids).to_string(), name], |row| row.get(0))?;
+    rows.collect()
 }
 
 fn validate(query: &ActionQuery) -> Result<(), QueryError> {

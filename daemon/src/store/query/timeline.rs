@@ -22,13 +22,13 @@ use gpukill_proto::guard::GuardRecord;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use records::RecordReader;
-use runs::{SelectedRun, overlapping_runs};
+use runs::{RunReader, SelectedRun, overlapping_runs};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use stretches::read_stretches;
 
-/// The most selected runs that are looked up for their devices and for the actions that ended
-/// them.
+/// The most selected runs that are looked up, for their starts and ends, their devices and the
+/// actions that ended them.
 const MAX_SELECTED_RUNS: usize = 4_096;
 
 /// What the caller may see of the past.
@@ -137,7 +137,8 @@ fn read_samples(
     };
     let scope = QueryScope::from_filter(connection, &filter, &|_, _| true)?.with_pid(query.pid);
     let is_single = scope.selects_processes || scope.devices.len() == 1;
-    let runs = match is_single || query.gpu.is_some() {
+    let is_selective = is_single || query.gpu.is_some();
+    let runs = match is_selective {
         true => overlapping_runs(connection, &scope, MAX_SELECTED_RUNS, deadline)?,
         false => Vec::new(),
     };
@@ -147,10 +148,17 @@ fn read_samples(
         return Err(QueryError::Refused(Refusal::NoMatch(what.into())));
     }
     let part = |source| SourcePart::new(source, query.from, limit);
+    let reader = RunReader {
+        connection,
+        scope: &scope,
+        selected: (is_selective && runs.len() < MAX_SELECTED_RUNS).then_some(runs.as_slice()),
+        rights,
+        deadline,
+    };
     let mut starts = part(TimelineSource::RunStart);
-    runs::read_starts(connection, &scope, rights, &mut starts, deadline)?;
+    reader.starts(&mut starts)?;
     let mut ends = part(TimelineSource::RunEnd);
-    let boots = runs::read_ends(connection, &scope, rights, &mut ends, deadline)?;
+    let boots = reader.ends(&mut ends)?;
     let finder = read_gaps(connection, (filter.since, filter.until), deadline)?;
     let max_pause_ms = finder.max_pause_ms();
     let mut gaps = part(TimelineSource::Gap);

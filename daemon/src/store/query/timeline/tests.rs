@@ -562,6 +562,43 @@ fn period_bounds_the_entries() {
 }
 
 #[test]
+fn runs_of_others_do_not_shorten_a_page() {
+    let mut it = PastBox::new();
+    let expected = words(&it.whole(&of_notebook()));
+    it.samples.execute(&format!(
+        "WITH RECURSIVE each(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each LIMIT 12000)
+         INSERT INTO process (boot, pid, start_ticks, uid, user)
+         SELECT 'boot', 100000 + n, 1, 4000, 'zoe' FROM each;
+         INSERT INTO run (process, device, instance, first_at, last_at, first_sample,
+             last_sample, ended_at, ending)
+         SELECT id, 1, '', {START}, {START}, 1, 1, {START}, 'ended'
+         FROM process WHERE user = 'zoe';"
+    ));
+    assert_eq!(words(&it.whole(&of_notebook())), expected);
+}
+
+#[test]
+fn run_that_ended_before_its_start_by_the_clock_is_shown() {
+    let mut it = PastBox::new();
+    let end = START - 10 * MINUTE;
+    it.samples.execute(&format!(
+        "UPDATE run SET ended_at = {end} WHERE ended_at IS NOT NULL"
+    ));
+    for (since, until, expected) in [
+        (START - 5 * MINUTE, END, format!("0 started {NOTEBOOK}")),
+        (MONDAY, START - 5 * MINUTE, format!("-10 killed {NOTEBOOK}")),
+    ] {
+        let query = TimelineQuery {
+            since: Timestamp(since),
+            until: Timestamp(until),
+            ..of_notebook()
+        };
+        let found = words(&it.whole(&query));
+        assert!(found.contains(&expected), "{expected}: {found:?}");
+    }
+}
+
+#[test]
 fn hidden_actions_and_commands_stay_hidden() {
     let mut it = PastBox::new();
     let hidden = it.page(&of_notebook(), &rights_of_bob()).unwrap();
