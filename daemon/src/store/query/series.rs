@@ -180,8 +180,9 @@ fn choose_grid(
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum LineKey {
     Device(i64),
-    /// The owner and the job.
-    Processes(Option<Owner>, Option<String>),
+    Owner(Option<Owner>),
+    /// The job with its boot, and its owner: after a reboot another job may have the same name.
+    Job(Option<(String, String)>, Option<Owner>),
 }
 
 struct Line {
@@ -247,8 +248,11 @@ impl SeriesLines {
             }
             let key = match self.by {
                 SeriesBy::Gpu => LineKey::Device(row.device()?),
-                SeriesBy::Owner => LineKey::Processes(row.owner()?, None),
-                SeriesBy::Job => LineKey::Processes(row.owner()?, row.job().map(ToOwned::to_owned)),
+                SeriesBy::Owner => LineKey::Owner(row.owner()?),
+                SeriesBy::Job => {
+                    let of_boot = |job: &str| (row.boot().to_owned(), job.to_owned());
+                    LineKey::Job(row.job().map(of_boot), row.owner()?)
+                }
             };
             let line = self.line(key)?;
             runs.insert(row.id()?, line);
@@ -316,7 +320,7 @@ impl SeriesLines {
     fn finish(mut self, scope: &QueryScope<'_>) -> AuditSeries {
         let index = |line: &Line| match line.key {
             LineKey::Device(id) => scope.all_devices.get(&id).map(|device| device.gpu_index),
-            LineKey::Processes(..) => None,
+            LineKey::Owner(_) | LineKey::Job(..) => None,
         };
         self.lines
             .sort_indirect_by_key(|line| (index(line), Reverse(line.device_ms())));
@@ -349,7 +353,8 @@ impl Line {
                 });
                 (gpu, None, None)
             }
-            LineKey::Processes(owner, job) => (None, owner, job),
+            LineKey::Owner(owner) => (None, owner, None),
+            LineKey::Job(job, owner) => (None, owner, job.map(|(_, name)| name)),
         };
         let buckets = self.buckets.into_iter();
         SeriesLine {

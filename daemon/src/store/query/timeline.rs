@@ -19,6 +19,7 @@ use gpukill_proto::audit::{
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::GuardRecord;
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use records::RecordReader;
@@ -220,6 +221,8 @@ fn stretch_entries(
             gpus: device.map(|it| it.gpu_index).into_iter().collect(),
             event: TimelineEvent::Stretch {
                 pid: run.pid,
+                start_ticks: run.start_ticks,
+                instance: run.instance,
                 usage,
             },
         };
@@ -247,6 +250,10 @@ fn selection(
             periods.push((run.first_at, run.ended_at));
         }
     }
+    let processes = runs.iter().filter_map(|run| {
+        let (pid, start_ticks) = (run.pid, run.start_ticks?);
+        Some(ProcessKey { pid, start_ticks })
+    });
     // Without a filter the selection selects everything, and no owner is compared.
     let owners = runs.iter().filter_map(|run| run.owner.as_ref());
     let owners = owners.map(|owner| (owner.name.clone(), owner.uid));
@@ -255,7 +262,7 @@ fn selection(
         user: query.user.clone(),
         uids,
         job: query.job.clone(),
-        pid: query.pid,
+        processes: query.pid.map(|_| processes.into_set()),
         used_devices: knows_runs.then_some(used),
         owners: (runs.len() < MAX_SELECTED_RUNS).then(|| owners.into_set()),
         actions: runs.iter().filter_map(|run| run.action).into_set(),

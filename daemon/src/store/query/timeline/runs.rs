@@ -1,6 +1,6 @@
 //! When processes were first and last observed on devices.
 
-use super::super::super::sql_values::{ids_json, parse_instance};
+use super::super::super::sql_values::ids_json;
 use super::super::actions::action_entry_id;
 use super::super::filter::{QueryScope, RunColumns, RunRow, process_condition, shorter_index};
 use super::super::{Deadline, QueryError};
@@ -9,7 +9,7 @@ use super::merge::SourcePart;
 use gpukill_policy::usage::job_runs::ProcessEnding;
 use gpukill_proto::audit::{TimelineEnd, TimelineEntry, TimelineEvent, TimelineProcess};
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::Owner;
+use gpukill_proto::model::{InstanceId, Owner};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, params};
@@ -20,6 +20,9 @@ pub(super) struct SelectedRun {
     pub(super) id: i64,
     pub(super) device: i64,
     pub(super) pid: u32,
+    /// `None` if there was no such process.
+    pub(super) start_ticks: Option<u64>,
+    pub(super) instance: Option<InstanceId>,
     pub(super) owner: Option<Owner>,
     pub(super) first_at: Timestamp,
     pub(super) ended_at: Option<Timestamp>,
@@ -171,7 +174,7 @@ impl RunReader<'_> {
         let process = TimelineProcess {
             pid: process.pid,
             start_ticks: run.start_ticks()?,
-            instance: parse_instance(&stored.instance),
+            instance: run.instance(),
             uid: process.uid,
             user: process.user,
             owner: process.owner,
@@ -220,6 +223,8 @@ pub(super) fn overlapping_runs(
             id: run.id()?,
             device: run.device()?,
             pid: run.pid()?,
+            start_ticks: run.start_ticks()?,
+            instance: run.instance(),
             owner: run.owner()?,
             first_at: run.first_at()?,
             ended_at: run.ended_at()?,

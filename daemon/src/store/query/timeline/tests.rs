@@ -224,7 +224,7 @@ impl PastBox {
         verdicts::insert(connection, &decisions).unwrap();
         let target = |pid: u32, gpu: u32, owner: &str| {
             format!(
-                "{{\"targets\":[{{\"pid\":{pid},\"owner\":\"{owner}\",\"job\":null,\
+                "{{\"targets\":[{{\"pid\":{pid},\"start_ticks\":9,\"owner\":\"{owner}\",\"job\":null,\
                  \"holds\":[{{\"gpu_index\":{gpu},\"gpu_id\":\"GPU-{gpu}\"}}]}}]}}"
             )
         };
@@ -420,6 +420,13 @@ fn timeline_of_a_process_tells_why_it_ended() {
         _ => None,
     });
     assert_eq!(killed, Some(TimelineEnd::Killed(action)));
+    let is_of_notebook = |entry: &TimelineEntry| match &entry.event {
+        TimelineEvent::Stretch {
+            pid, start_ticks, ..
+        } => (*pid, *start_ticks) == (NOTEBOOK, Some(9)),
+        _ => true,
+    };
+    assert!(page.entries.iter().all(is_of_notebook));
     let busy = page.entries.iter().find_map(|entry| match &entry.event {
         TimelineEvent::Stretch { usage, .. } => Some(usage.clone()),
         _ => None,
