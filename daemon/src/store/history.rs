@@ -277,16 +277,7 @@ mod tests {
         let runtime = runtime.unwrap();
         let runs_until = |until| {
             let query = RunQuery {
-                filter: AuditFilter {
-                    since: Timestamp(0),
-                    until: Timestamp(until),
-                    user: None,
-                    process: None,
-                    command: None,
-                    gpu: None,
-                    container: None,
-                    job: None,
-                },
+                filter: AuditFilter::for_period(Timestamp(0), Timestamp(until)),
                 unit: RunUnit::Job,
                 extent: RunExtent::Whole,
                 before: None,

@@ -127,14 +127,10 @@ fn read_samples(
 ) -> Result<SamplesPart, QueryError> {
     let limit = page_limit(query.limit)?;
     let filter = AuditFilter {
-        since: query.since,
-        until: query.until,
         user: query.user.clone(),
-        process: None,
-        command: None,
         gpu: query.gpu.clone(),
-        container: None,
         job: query.job.clone(),
+        ..AuditFilter::for_period(query.since, query.until)
     };
     let scope = QueryScope::from_filter(connection, &filter, &|_, _| true)?.with_pid(query.pid);
     let is_single = scope.selects_processes || scope.devices.len() == 1;

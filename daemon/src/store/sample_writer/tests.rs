@@ -65,14 +65,8 @@ fn write(opened: &mut OpenDatabase, written: &mut SampleWriter, sample: &Sample)
 fn asked(process: Option<&str>) -> AuditQuery {
     AuditQuery {
         filter: AuditFilter {
-            since: Timestamp(0),
-            until: Timestamp(i64::MAX),
-            user: None,
             process: process.map(Into::into),
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
+            ..AuditFilter::for_period(Timestamp(0), Timestamp(i64::MAX))
         },
         before: None,
         limit: u32::MAX,
