@@ -207,7 +207,7 @@ fn read_page(
     let kinds: BTreeSet<&str> = requested_kinds(query).collect();
     let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
     let asked = params![since, until, at, id, kinds, uids, devices];
-    let (mut events, mut acts) = (
+    let (mut events, mut actions) = (
         connection.prepare_cached(SELECT_EVENTS)?,
         connection.prepare_cached(SELECT_ACTIONS)?,
     );
@@ -217,7 +217,7 @@ fn read_page(
         next: None,
         to_entry: &|row| event_entry(row, may_read).map(Some),
     };
-    let of_act = |row: &Row<'_>| {
+    let to_action = |row: &Row<'_>| {
         // The devices of another user's kill are known only from its withheld plan.
         if may_match(row.get("uid")?) {
             action_entry(row, may_read).map(Some)
@@ -225,10 +225,10 @@ fn read_page(
             Ok(None)
         }
     };
-    let mut acts = EntrySource {
-        rows: acts.query(asked)?,
+    let mut actions = EntrySource {
+        rows: actions.query(asked)?,
         next: None,
-        to_entry: &of_act,
+        to_entry: &to_action,
     };
     let mut room = page_room(query.limit, MAX_PAGE_BYTES)?;
     let mut page = ActionPage {
@@ -237,10 +237,10 @@ fn read_page(
     };
     loop {
         deadline.check()?;
-        let newest = match (events.next_position()?, acts.next_position()?) {
+        let newest = match (events.next_position()?, actions.next_position()?) {
             (None, None) => break,
-            (event, act) if event > act => events.take(),
-            (_, _) => acts.take(),
+            (event, action) if event > action => events.take(),
+            (_, _) => actions.take(),
         };
         if newest.as_ref().is_some_and(|record| !room.take(record)) {
             page.next = page.records.last().map(entry_position);

@@ -242,7 +242,11 @@ impl SeriesLines {
         scope: &QueryScope<'_>,
     ) -> Result<(), QueryError> {
         let mut runs = BTreeMap::new();
-        for_each_selected_run(connection, scope, RunColumns::All, |row| {
+        let columns = match self.by {
+            SeriesBy::Gpu | SeriesBy::Owner => RunColumns::User,
+            SeriesBy::Job => RunColumns::All,
+        };
+        for_each_selected_run(connection, scope, columns, |row| {
             if runs.len() >= MAX_RUNS {
                 return Err(too_many_runs());
             }

@@ -209,9 +209,11 @@ pub(super) fn overlapping_runs(
         "SELECT {columns} FROM run r CROSS JOIN process p ON p.id = r.process
          WHERE ({by_start}r.first_at < ?2 OR {by_start}r.ended_at < ?2)
          AND ({by_end}r.first_at >= ?1 OR {by_end}r.ended_at >= ?1 OR {by_end}r.ended_at IS NULL)
-         AND ?3 IS ?3 AND p.start_ticks >= -1 {processes}"
+         AND ?3 IS ?3 AND +r.device IN (SELECT value FROM json_each(?4))
+         AND p.start_ticks >= -1 {processes}"
     ))?;
-    let mut rows = statement.query(params![since.0, until.0, typed])?;
+    let devices = serde_json::to_string(&scope.devices).unwrap_or_default();
+    let mut rows = statement.query(params![since.0, until.0, typed, devices])?;
     let mut runs = Vec::new();
     while let Some(row) = rows.next()? {
         deadline.check()?;
