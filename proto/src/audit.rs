@@ -51,6 +51,23 @@ pub struct AuditFilter {
     pub job: Option<String>,
 }
 
+impl AuditFilter {
+    /// The filter that selects everything from `since` to before `until`.
+    #[must_use]
+    pub const fn for_period(since: Timestamp, until: Timestamp) -> Self {
+        Self {
+            since,
+            until,
+            user: None,
+            process: None,
+            command: None,
+            gpu: None,
+            container: None,
+            job: None,
+        }
+    }
+}
+
 /// A query for records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditQuery {

@@ -126,16 +126,7 @@ fn request_run(
     settings: &Settings,
 ) -> Option<RunRecord> {
     // The last sample of a run is somewhat older than its end.
-    let filter = AuditFilter {
-        since: ended_at.plus_seconds(-300),
-        until: ended_at.plus_seconds(60),
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
-    };
+    let filter = AuditFilter::for_period(ended_at.plus_seconds(-300), ended_at.plus_seconds(60));
     let mut before = None;
     for _ in 0..MAX_PAGES {
         let query = RunQuery {
@@ -164,15 +155,11 @@ fn request_history(
 ) -> Option<AuditSummary> {
     let (_, process) = explained.uses.first()?;
     let owner = process.owner.last_known();
+    let first_seen = *process.first_seen.last_known()?;
     let filter = AuditFilter {
-        since: *process.first_seen.last_known()?,
-        until: explained.at,
         user: owner.and_then(|owner| owner.uid).map(|uid| uid.to_string()),
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
         job: Some(process.job.last_known()?.to_string()),
+        ..AuditFilter::for_period(first_seen, explained.at)
     };
     call!(daemon, short_timeout(settings), AuditSummary { filter }).ok()
 }

@@ -97,6 +97,10 @@ pub enum TimelineEvent {
     Stretch {
         /// The pid.
         pid: u32,
+        /// Identifies the process together with `pid`; `None` if there was no such process.
+        start_ticks: Option<u64>,
+        /// The instance, if the device was divided.
+        instance: Option<InstanceId>,
         /// Its use of the device.
         usage: UsageStretch,
     },

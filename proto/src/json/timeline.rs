@@ -5,7 +5,7 @@ use super::{ActionDocument, GuardRecordDocument, RogueFindingDocument};
 use crate::audit::{
     TimelineEnd, TimelineEntry, TimelineEvent, TimelineProcess, UsageState, UsageStretch,
 };
-use crate::model::Owner;
+use crate::model::{InstanceId, Owner};
 use crate::reading::Reading;
 use crate::units::{Percent, Timestamp};
 use serde::Serialize;
@@ -21,7 +21,7 @@ document! {
         /// The GPUs that it is about, as far as known.
         gpu_indices: Vec<u32> = entry.gpus.clone(),
         pid: Option<u32> = event.pid,
-        start_ticks: Option<u64> = event.process.and_then(|it| it.start_ticks),
+        start_ticks: Option<u64> = event.start_ticks,
         uid: Option<u32> = event.process.and_then(|it| it.uid),
         user: Option<String> = event.process.and_then(|it| it.user.clone()),
         /// The person to ask.
@@ -36,8 +36,7 @@ document! {
         /// The name of the job in `list`.
         job: Option<String> = event.process.and_then(|it| it.job.clone()),
         /// The instance, if the device was divided.
-        instance: Option<String> =
-            event.process.and_then(|it| it.instance).map(|it| it.to_string()),
+        instance: Option<String> = event.instance.map(|it| it.to_string()),
         /// How the use ended: `exited`, `released`, `killed`, `unobserved` or `rebooted`.
         end: Option<&'static str> = event.end.map(TimelineEnd::name),
         /// The id of the action that ended it, as in `audit actions`.
@@ -71,6 +70,8 @@ document! {
 pub(super) struct EventFields<'a> {
     name: &'static str,
     pid: Option<u32>,
+    start_ticks: Option<u64>,
+    instance: Option<InstanceId>,
     process: Option<&'a TimelineProcess>,
     end: Option<TimelineEnd>,
     stretch: Option<&'a UsageStretch>,
@@ -90,20 +91,28 @@ impl<'a> From<&'a TimelineEvent> for EventFields<'a> {
             name,
             ..Self::default()
         };
+        let of_process = |name, process: &'a TimelineProcess| Self {
+            pid: Some(process.pid),
+            start_ticks: process.start_ticks,
+            instance: process.instance,
+            process: Some(process),
+            ..named(name)
+        };
         match event {
-            TimelineEvent::Started(process) => Self {
-                pid: Some(process.pid),
-                process: Some(process),
-                ..named("started")
-            },
+            TimelineEvent::Started(process) => of_process("started", process),
             TimelineEvent::Ended(process, end) => Self {
-                pid: Some(process.pid),
-                process: Some(process),
                 end: Some(*end),
-                ..named("ended")
+                ..of_process("ended", process)
             },
-            TimelineEvent::Stretch { pid, usage } => Self {
+            TimelineEvent::Stretch {
+                pid,
+                start_ticks,
+                instance,
+                usage,
+            } => Self {
                 pid: Some(*pid),
+                start_ticks: *start_ticks,
+                instance: *instance,
                 stretch: Some(usage),
                 until: Some(usage.until),
                 ..named("stretch")

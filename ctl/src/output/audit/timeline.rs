@@ -205,7 +205,7 @@ fn row(item: &TimelineItem, style: &OutputStyle) -> Option<TimelineRow> {
             let (kind, tone, why) = end_text(*end);
             of_kind(kind, tone, process_text(process) + &why)
         }
-        TimelineEvent::Stretch { pid, usage } => {
+        TimelineEvent::Stretch { pid, usage, .. } => {
             let (tone, text) = stretch_text(*pid, usage, style.symbols);
             of_span(usage.until, tone, text)
         }

@@ -184,11 +184,11 @@ impl Session {
         }
         if found.is_empty() {
             let has_no_name = |uid: &u32| matches!(users.name(*uid), Reading::Unsupported);
+            let nameless: Vec<u32> = uids.into_iter().filter(has_no_name).collect();
+            let store = &self.shared.store;
             // Without the samples no former name is known.
-            let former = self.shared.store.former_uids(typed.to_owned()).await;
-            let mut former = former.unwrap_or_default();
-            former.retain(|uid| uids.contains(uid) && has_no_name(uid));
-            found.extend(former);
+            let former = store.former_uids(typed.to_owned(), nameless).await;
+            found.extend(former.unwrap_or_default());
         }
         Ok(found)
     }

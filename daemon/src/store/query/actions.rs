@@ -87,23 +87,33 @@ pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u
     })
 }
 
-/// The users that had this name, and no other one, whenever they used a device, up to a limit: the
-/// record has no names.
+/// Those of `uids` that had this name, and no other one, whenever they used a device: the record has
+/// no names.
 ///
 /// # Errors
 /// When the store fails, or the query takes too long.
 pub(in super::super) fn former_uids(
     connection: &mut Connection,
     name: &str,
+    uids: &[u32],
 ) -> Result<Vec<u32>, Refusal> {
     run_query(connection, |connection, _| {
-        let select = "SELECT DISTINCT uid FROM process WHERE user = ?1 AND uid IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM process AS other
-                            WHERE other.uid = process.uid AND other.user <> ?1) LIMIT ?2";
-        let mut statement = connection.prepare_cached(select)?;
-        let rows = statement.query_map(params![name, MAX_USERS], |row| row.get(0))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        Ok(select_former_uids(connection, name, uids)?)
     })
+}
+
+/// Reads each process of these users at most twice.
+fn select_former_uids(
+    connection: &Connection,
+    name: &str,
+    uids: &[u32],
+) -> rusqlite::Result<Vec<u32>> {
+    let select = "SELECT value FROM json_each(?1) AS acting
+        WHERE EXISTS (SELECT 1 FROM process WHERE uid = acting.value AND user = ?2)
+        AND NOT EXISTS (SELECT 1 FROM process WHERE uid = acting.value AND user <> ?2)";
+    let mut statement = connection.prepare_cached(select)?;
+    let rows = statement.query_map(params![json!(uids).to_string(), name], |row| row.get(0))?;
+    rows.collect()
 }
 
 fn validate(query: &ActionQuery) -> Result<(), QueryError> {
@@ -197,7 +207,7 @@ fn read_page(
     let kinds: BTreeSet<&str> = requested_kinds(query).collect();
     let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
     let asked = params![since, until, at, id, kinds, uids, devices];
-    let (mut events, mut acts) = (
+    let (mut events, mut actions) = (
         connection.prepare_cached(SELECT_EVENTS)?,
         connection.prepare_cached(SELECT_ACTIONS)?,
     );
@@ -207,7 +217,7 @@ fn read_page(
         next: None,
         to_entry: &|row| event_entry(row, may_read).map(Some),
     };
-    let of_act = |row: &Row<'_>| {
+    let to_action = |row: &Row<'_>| {
         // The devices of another user's kill are known only from its withheld plan.
         if may_match(row.get("uid")?) {
             action_entry(row, may_read).map(Some)
@@ -215,10 +225,10 @@ fn read_page(
             Ok(None)
         }
     };
-    let mut acts = EntrySource {
-        rows: acts.query(asked)?,
+    let mut actions = EntrySource {
+        rows: actions.query(asked)?,
         next: None,
-        to_entry: &of_act,
+        to_entry: &to_action,
     };
     let mut room = page_room(query.limit, MAX_PAGE_BYTES)?;
     let mut page = ActionPage {
@@ -227,10 +237,10 @@ fn read_page(
     };
     loop {
         deadline.check()?;
-        let newest = match (events.next_position()?, acts.next_position()?) {
+        let newest = match (events.next_position()?, actions.next_position()?) {
             (None, None) => break,
-            (event, act) if event > act => events.take(),
-            (_, _) => acts.take(),
+            (event, action) if event > action => events.take(),
+            (_, _) => actions.take(),
         };
         if newest.as_ref().is_some_and(|record| !room.take(record)) {
             page.next = page.records.last().map(entry_position);

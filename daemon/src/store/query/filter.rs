@@ -7,16 +7,15 @@ pub(super) use selected_runs::{
 };
 
 use super::super::sample_writer::start_ticks_if_ended;
-use super::super::sql_values::owner_kind;
+use super::super::sql_values::{owner_kind, parse_instance};
 use super::QueryError;
 use gpukill_policy::select::{DeviceName, compile_pattern, names_user, select_devices};
 use gpukill_policy::usage::Gauge;
 use gpukill_policy::usage::job_runs::ProcessEnding;
 use gpukill_policy::usage::label::{label, truncate_label};
 use gpukill_proto::audit::{AuditFilter, UsageTotals};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::Owner;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
+use gpukill_proto::model::{InstanceId, Owner};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -364,6 +363,11 @@ impl RunRow<'_> {
 
     pub(super) fn boot(&self) -> &str {
         self.text(BOOT).unwrap_or_default()
+    }
+
+    /// The instance, if the device was divided.
+    pub(super) fn instance(&self) -> Option<InstanceId> {
+        parse_instance(self.text(INSTANCE)?)
     }
 
     /// `None` for a pid that no process has.

@@ -19,16 +19,17 @@ use gpukill_proto::audit::{
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::GuardRecord;
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use records::RecordReader;
-use runs::{SelectedRun, overlapping_runs};
+use runs::{RunReader, SelectedRun, overlapping_runs};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use stretches::read_stretches;
 
-/// The most selected runs that are looked up for their devices and for the actions that ended
-/// them.
+/// The most selected runs that are looked up, for their starts and ends, their devices and the
+/// actions that ended them.
 const MAX_SELECTED_RUNS: usize = 4_096;
 
 /// What the caller may see of the past.
@@ -126,18 +127,15 @@ fn read_samples(
 ) -> Result<SamplesPart, QueryError> {
     let limit = page_limit(query.limit)?;
     let filter = AuditFilter {
-        since: query.since,
-        until: query.until,
         user: query.user.clone(),
-        process: None,
-        command: None,
         gpu: query.gpu.clone(),
-        container: None,
         job: query.job.clone(),
+        ..AuditFilter::for_period(query.since, query.until)
     };
     let scope = QueryScope::from_filter(connection, &filter, &|_, _| true)?.with_pid(query.pid);
     let is_single = scope.selects_processes || scope.devices.len() == 1;
-    let runs = match is_single || query.gpu.is_some() {
+    let is_selective = is_single || query.gpu.is_some();
+    let runs = match is_selective {
         true => overlapping_runs(connection, &scope, MAX_SELECTED_RUNS, deadline)?,
         false => Vec::new(),
     };
@@ -147,10 +145,17 @@ fn read_samples(
         return Err(QueryError::Refused(Refusal::NoMatch(what.into())));
     }
     let part = |source| SourcePart::new(source, query.from, limit);
+    let reader = RunReader {
+        connection,
+        scope: &scope,
+        selected: (is_selective && runs.len() < MAX_SELECTED_RUNS).then_some(runs.as_slice()),
+        rights,
+        deadline,
+    };
     let mut starts = part(TimelineSource::RunStart);
-    runs::read_starts(connection, &scope, rights, &mut starts, deadline)?;
+    reader.starts(&mut starts)?;
     let mut ends = part(TimelineSource::RunEnd);
-    let boots = runs::read_ends(connection, &scope, rights, &mut ends, deadline)?;
+    let boots = reader.ends(&mut ends)?;
     let finder = read_gaps(connection, (filter.since, filter.until), deadline)?;
     let max_pause_ms = finder.max_pause_ms();
     let mut gaps = part(TimelineSource::Gap);
@@ -212,6 +217,8 @@ fn stretch_entries(
             gpus: device.map(|it| it.gpu_index).into_iter().collect(),
             event: TimelineEvent::Stretch {
                 pid: run.pid,
+                start_ticks: run.start_ticks,
+                instance: run.instance,
                 usage,
             },
         };
@@ -239,6 +246,10 @@ fn selection(
             periods.push((run.first_at, run.ended_at));
         }
     }
+    let processes = runs.iter().filter_map(|run| {
+        let (pid, start_ticks) = (run.pid, run.start_ticks?);
+        Some(ProcessKey { pid, start_ticks })
+    });
     // Without a filter the selection selects everything, and no owner is compared.
     let owners = runs.iter().filter_map(|run| run.owner.as_ref());
     let owners = owners.map(|owner| (owner.name.clone(), owner.uid));
@@ -247,7 +258,7 @@ fn selection(
         user: query.user.clone(),
         uids,
         job: query.job.clone(),
-        pid: query.pid,
+        processes: query.pid.map(|_| processes.into_set()),
         used_devices: knows_runs.then_some(used),
         owners: (runs.len() < MAX_SELECTED_RUNS).then(|| owners.into_set()),
         actions: runs.iter().filter_map(|run| run.action).into_set(),

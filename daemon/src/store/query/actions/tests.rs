@@ -5,6 +5,8 @@ use super::*;
 use gpukill_proto::transport::codec::encoded_size;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An entry: its time, whether it is an action, and the length of its document.
 type Entry = (i64, bool, usize);
@@ -263,9 +265,36 @@ fn former_user_has_a_number_with_one_name() {
         ("erin", &[][..]),
         ("nobody", &[][..]),
     ] {
-        let found = former_uids(&mut samples, name);
+        let found = former_uids(&mut samples, name, &[1001, 1002, 1003, 1004, 1005]);
         assert_eq!(found, Ok(expected.to_vec()), "{name}");
     }
+    assert_eq!(former_uids(&mut samples, "alice", &[1002]), Ok(Vec::new()));
+}
+
+#[test]
+fn former_user_is_found_in_one_pass() {
+    const PROCESSES: u64 = 3_000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut samples = open(directory.path(), &SAMPLES).unwrap().connection;
+    samples
+        .execute(
+            "WITH RECURSIVE each(pid) AS (SELECT 1 UNION ALL SELECT pid + 1 FROM each LIMIT ?1)
+             INSERT INTO process (boot, pid, start_ticks, uid, user)
+             SELECT 'b', pid, 1, 1001, 'alice' FROM each",
+            [PROCESSES.cast_signed()],
+        )
+        .unwrap();
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    samples.progress_handler(1, Some(count)).unwrap();
+    let found = select_former_uids(&samples, "alice", &[1001]).unwrap();
+    assert_eq!(found, [1001]);
+    let steps = steps.load(Ordering::Relaxed);
+    assert!(steps < 100 * PROCESSES, "{steps}");
 }
 
 #[test]

@@ -75,16 +75,7 @@ fn run(
 }
 
 fn everything() -> AuditFilter {
-    AuditFilter {
-        since: Timestamp(0),
-        until: NOW,
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
-    }
+    AuditFilter::for_period(Timestamp(0), NOW)
 }
 
 fn query(filter: AuditFilter, unit: RunUnit) -> RunQuery {

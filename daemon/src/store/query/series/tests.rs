@@ -109,6 +109,27 @@ fn owners_and_jobs_have_the_time_and_memory_of_their_processes() {
 }
 
 #[test]
+fn job_of_another_boot_is_another_job() {
+    let store = three_hours();
+    store.execute(
+        "UPDATE process SET job = 'tree 7', boot = iif(pid = 3, 'b', 'a') WHERE user = 'alice'",
+    );
+    let series = asked(&store, &query(all_day(), SeriesBy::Job, 3)).unwrap();
+    let lines = series.lines.iter().map(|line| {
+        let held = line.buckets.iter().map(|bucket| bucket.held_ms() / 60_000);
+        (line.job.as_deref(), held.collect::<Vec<_>>())
+    });
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort();
+    let expected = [
+        (None, vec![60, 0, 0]),
+        (Some("tree 7"), vec![0, 0, 60]),
+        (Some("tree 7"), vec![60, 0, 60]),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn filter_for_processes_leaves_out_the_others() {
     let filter = AuditFilter {
         user: Some("alice".into()),

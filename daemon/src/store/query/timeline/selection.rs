@@ -9,6 +9,7 @@ use gpukill_proto::guard::edit::{PolicyKind, edited_policy};
 use gpukill_proto::guard::{
     EvidenceProcess, GuardRecord, GuardStep, OwnedJob, Person, ViolationSubject,
 };
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{RogueFinding, edited_user};
 use gpukill_proto::units::Timestamp;
 use serde::Deserialize;
@@ -23,7 +24,8 @@ pub(super) struct TimelineSelection {
     /// The users that `user` names, as far as they requested actions.
     pub(super) uids: BTreeSet<u32>,
     pub(super) job: Option<String>,
-    pub(super) pid: Option<u32>,
+    /// The processes of the selected runs, if a pid is selected: the kernel reuses pids.
+    pub(super) processes: Option<BTreeSet<ProcessKey>>,
     /// The devices of the selected runs, each with when it was used: from and until; without an end
     /// it is still used. `None` if all devices are meant.
     pub(super) used_devices: Option<BTreeMap<String, Vec<UsePeriod>>>,
@@ -44,7 +46,7 @@ const EVENT_MARGIN_SECONDS: i64 = 300;
 
 /// The facts of a process that conditions are about.
 struct ProcessMatch<'a> {
-    pid: u32,
+    key: ProcessKey,
     device: Option<&'a str>,
     owner: Option<(&'a str, Option<u32>)>,
     job: Option<&'a str>,
@@ -52,7 +54,7 @@ struct ProcessMatch<'a> {
 
 impl TimelineSelection {
     fn selects_processes(&self) -> bool {
-        self.user.is_some() || self.job.is_some() || self.pid.is_some()
+        self.user.is_some() || self.job.is_some() || self.processes.is_some()
     }
 
     fn selects_all(&self) -> bool {
@@ -101,12 +103,17 @@ impl TimelineSelection {
         user.is_none_or(|user| names_user(user, uid, Some(name)))
     }
 
+    fn has_key(&self, key: ProcessKey) -> bool {
+        let processes = self.processes.as_ref();
+        processes.is_none_or(|processes| processes.contains(&key))
+    }
+
     fn is_job(&self, job: Option<&str>) -> bool {
         self.job.is_none() || self.job.as_deref() == job
     }
 
     fn has_process(&self, process: &ProcessMatch<'_>) -> bool {
-        self.pid.is_none_or(|pid| pid == process.pid)
+        self.has_key(process.key)
             && process
                 .device
                 .map_or(self.devices.is_none(), |device| self.has_device(device))
@@ -120,7 +127,7 @@ impl TimelineSelection {
     fn has_evidence(&self, process: &EvidenceProcess) -> bool {
         let owner = process.owner.as_ref();
         self.has_process(&ProcessMatch {
-            pid: process.run.pid,
+            key: process.run.process(),
             device: Some(&process.run.device.0),
             owner: owner.map(|owner| (owner.name.as_str(), owner.uid)),
             job: process.job.as_deref(),
@@ -131,7 +138,7 @@ impl TimelineSelection {
     fn has_owner(&self, owner: &Person, job: Option<&OwnedJob>) -> bool {
         self.selects_processes()
             && self.devices.is_none()
-            && self.pid.is_none()
+            && self.processes.is_none()
             && self.names(&owner.name, owner.uid)
             && self.is_job(job.map(|job| job.shown.as_str()))
     }
@@ -178,7 +185,7 @@ impl TimelineSelection {
         };
         let devices = self.devices.as_ref();
         devices.is_none_or(|devices| devices.iter().any(is_on))
-            && self.pid.is_none_or(|pid| pid == finding.process.pid)
+            && self.has_key(finding.process)
             && self.job.is_none()
             && match &finding.owner {
                 Some(owner) => self.names(&owner.name, owner.uid),
@@ -192,7 +199,7 @@ impl TimelineSelection {
         let is_of_user = self.user.is_some()
             && self.devices.is_none()
             && self.job.is_none()
-            && self.pid.is_none()
+            && self.processes.is_none()
             && record.uid.is_some_and(|uid| self.uids.contains(&uid));
         self.selects_all()
             || (record.kind == "rules_edit" && self.has_edit(record.what.as_deref()))
@@ -263,7 +270,10 @@ impl TimelineSelection {
 
     fn has_target(&self, target: &RecordedTarget) -> bool {
         let facts = |device| ProcessMatch {
-            pid: target.pid,
+            key: ProcessKey {
+                pid: target.pid,
+                start_ticks: target.start_ticks,
+            },
             device,
             owner: target.owner.as_deref().map(|name| (name, target.uid)),
             job: target.job.as_deref(),
@@ -286,6 +296,7 @@ pub(super) struct RecordedPlan {
 #[derive(Debug, Deserialize)]
 struct RecordedTarget {
     pid: u32,
+    start_ticks: u64,
     uid: Option<u32>,
     owner: Option<String>,
     job: Option<String>,
@@ -339,7 +350,7 @@ mod tests {
             user: user.map(Into::into),
             uids: user.map(|_| [1001].into()).unwrap_or_default(),
             job: job.map(Into::into),
-            pid,
+            processes: pid.map(|pid| [key(pid)].into()),
             used_devices: user.or(job).map(|_| {
                 let period = (Timestamp(1_000), Some(Timestamp(9_000)));
                 [("GPU-5".to_owned(), vec![period])].into()
@@ -358,6 +369,11 @@ mod tests {
                 })
                 .into(),
         }
+    }
+
+    const fn key(pid: u32) -> ProcessKey {
+        let start_ticks = 7;
+        ProcessKey { pid, start_ticks }
     }
 
     fn action(row: i64, kind: &str, uid: u32, at: Timestamp) -> ActionRecord {
@@ -477,13 +493,31 @@ mod tests {
 
     #[test]
     fn kill_belongs_to_its_targets() {
-        let plan = "{\"targets\":[{\"pid\":51002,\"uid\":1001,\"owner\":\"bob\",\
+        let plan = "{\"targets\":[{\"pid\":51002,\"start_ticks\":7,\"uid\":1001,\"owner\":\"bob\",\
             \"job\":\"nb.scope\",\"holds\":[{\"gpu_index\":5,\"gpu_id\":\"GPU-5\"}]}]}";
         let plan = RecordedPlan::parse(plan).unwrap();
         assert_eq!(plan.gpu_indices(), [5]);
         for (selection, expected) in selections() {
             let has = selection.has_action(&action(3, "kill", 0, NOW), Some(&plan));
             assert_eq!(has, expected, "{selection:?}");
+        }
+    }
+
+    #[test]
+    fn reused_pid_is_another_process() {
+        let plan = "{\"targets\":[{\"pid\":51002,\"start_ticks\":7,\"uid\":1001,\"owner\":\"bob\",\
+            \"job\":null}]}";
+        let plan = RecordedPlan::parse(plan).unwrap();
+        let record = decision(ViolationSubject::Person(bob()), GuardStep::Violated);
+        for (start_ticks, expected) in [(7, true), (8, false)] {
+            let pid = 51_002;
+            let selection = TimelineSelection {
+                processes: Some([ProcessKey { pid, start_ticks }].into()),
+                ..selection(None, None, None, None)
+            };
+            assert_eq!(selection.has_decision(&record), expected, "{start_ticks}");
+            let has = selection.has_action(&action(3, "kill", 0, NOW), Some(&plan));
+            assert_eq!(has, expected, "{start_ticks}");
         }
     }
 
