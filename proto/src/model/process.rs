@@ -27,6 +27,11 @@ pub struct GpuUse {
     pub mps: bool,
 }
 
+impl GpuUse {
+    /// The names of the fields in JSON, in order.
+    pub const WORDS: &'static [&'static str] = &["compute", "graphics", "mps"];
+}
+
 /// One process on one device, or on one instance of a divided device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuProcess {
