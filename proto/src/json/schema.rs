@@ -188,8 +188,8 @@ pub(crate) use {attribute, described, form, object_schema};
 /// Implements [`JsonSchema`] for types without components.
 macro_rules! plain_schemas {
     ($($($type:ty),+ => $schema:expr;)+) => {$($(
-        impl JsonSchema for $type {
-            fn schema(_: &mut Components) -> Value {
+        impl $crate::json::schema::JsonSchema for $type {
+            fn schema(_: &mut $crate::json::schema::Components) -> serde_json::Value {
                 $schema
             }
         }
@@ -215,9 +215,9 @@ plain_schemas! {
 /// Implements [`JsonSchema`] for enumerations that documents contain as words.
 macro_rules! word_schemas {
     ($($type:ty,)+) => {$(
-        impl JsonSchema for $type {
-            fn schema(_: &mut Components) -> Value {
-                json!({ "type": "string", "enum": <$type>::WORDS })
+        impl $crate::json::schema::JsonSchema for $type {
+            fn schema(_: &mut $crate::json::schema::Components) -> serde_json::Value {
+                serde_json::json!({ "type": "string", "enum": <$type>::WORDS })
             }
         }
     )+};

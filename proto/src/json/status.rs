@@ -1,14 +1,14 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only added.
 
 use super::fields::{document, documents};
-use super::schema::{Components, JsonSchema, plain_schemas};
+use super::schema::plain_schemas;
 use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA, fault_documents};
 use crate::model::{BackendReport, BackendState, FaultCode};
 use crate::reading::Reading;
 use crate::status::{AlertValue, ChangedSetting, DaemonStatus, Right, SettingValue};
 use crate::units::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 document! {
     /// The document that `gpukillctl status -o json` prints.

@@ -2,12 +2,12 @@
 //! this program, and the two texts at the end of this file, which keep only their numbers.
 
 use crate::ProtocolVersion;
-use crate::json::schema::{Components, JsonSchema, plain_schemas};
+use crate::json::schema::plain_schemas;
 use crate::model::{FaultCode, Vitals};
 use crate::reading::Reading;
 use crate::units::Timestamp;
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 

@@ -226,9 +226,9 @@ fn schema_has_words_times_null_and_comments() {
         null
     ]);
     assert_eq!(process["owner_kind"]["enum"], words);
-    let week = &schemas["OwnerTimeDocument"]["required"];
-    assert_eq!(week[0], "owner");
+    let owner = &schemas["OwnerTimeDocument"]["required"];
+    assert_eq!(owner[0], "owner");
     // A flattened document has no field of its own.
-    let fields = week.as_array().unwrap();
+    let fields = owner.as_array().unwrap();
     assert!(fields.contains(&json!("gpu_hours")) && !fields.contains(&json!("used")));
 }
