@@ -10,7 +10,8 @@
 //! - `connections`, `request_check`: who may connect, and which requests are looked at.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
-//! - `live`, `metrics`, `openapi`: events, Prometheus, the description of the API.
+//! - `live`, `metrics`: events, Prometheus.
+//! - `openapi`, `reference`: the description of the API, for programs and for people.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -25,6 +26,7 @@ mod metrics;
 mod openapi;
 mod parameters;
 mod problem;
+mod reference;
 mod request_check;
 mod routes;
 pub mod settings;

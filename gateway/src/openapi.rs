@@ -1,9 +1,11 @@
-//! The description of the API as an OpenAPI 3.1 document, made from the table of routes.
+//! The description of the API as an OpenAPI 3.1 document, made from the table of routes and from the
+//! schemas of the documents.
 
 use crate::document::Document;
 use crate::parameters::{Parameter, ParameterKind, Place};
 use crate::problem::Problem;
 use crate::routes::{Post, ROUTES, Route, Source};
+use gpukill_proto::json::schema::Components;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, OnceLock};
 
@@ -17,19 +19,23 @@ pub(crate) fn document() -> Result<Arc<Document>, Problem> {
     made.clone()
 }
 
-fn describe() -> Value {
+/// The document.
+pub(crate) fn describe() -> Value {
+    let mut components = Components::default();
     let paths: Map<String, Value> = ROUTES
         .iter()
-        .map(|route| (route.path.to_owned(), operations(route)))
+        .map(|route| (route.path.to_owned(), operations(route, &mut components)))
         .collect();
+    let mut schemas = components.into_object();
+    schemas.insert("Problem".into(), problem());
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "gpukill gateway",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Who uses the GPUs of this host. The members of the documents are \
-                            described in docs/json.md; a value that is unknown is null, and \
-                            reasons says why.",
+            "description": "Who uses the GPUs of this host. A value that is unknown is null, and \
+                            reasons says why. docs/json.md describes the documents in more \
+                            detail. A later version may have more fields and more words.",
         },
         "paths": paths,
         "components": {
@@ -43,14 +49,14 @@ fn describe() -> Value {
                     },
                 },
             },
-            "schemas": { "Problem": problem() },
+            "schemas": schemas,
         },
     })
 }
 
 /// The operations of a path, by method.
-fn operations(route: &Route) -> Value {
-    let get = operation(route);
+fn operations(route: &Route, components: &mut Components) -> Value {
+    let get = operation(route, components);
     let id = format!("post_{}", operation_id(route.path));
     match route.post {
         None => json!({ "get": get }),
@@ -74,13 +80,9 @@ fn operations(route: &Route) -> Value {
     }
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route, components: &mut Components) -> Value {
     let parameters: Vec<Value> = route.parameters.iter().map(parameter).collect();
-    let is_json = route.media_type == "application/json";
-    let schema = match is_json {
-        true => json!({ "type": "object" }),
-        false => json!({ "type": "string" }),
-    };
+    let schema = (route.schema)(components);
     let other = match route.source {
         Source::Metrics => Some("application/openmetrics-text"),
         _ => None,
@@ -98,7 +100,15 @@ fn operation(route: &Route) -> Value {
         },
         "default": { "$ref": "#/components/responses/Problem" },
     });
-    if is_json && let Some(responses) = responses.as_object_mut() {
+    let is_document = match route.source {
+        Source::Snapshot
+        | Source::Part(_)
+        | Source::Call(_)
+        | Source::OpenApi
+        | Source::Reference => true,
+        Source::Live | Source::Metrics | Source::Healthy | Source::Ready => false,
+    };
+    if is_document && let Some(responses) = responses.as_object_mut() {
         let unchanged = json!({ "description": "the client has this document already" });
         responses.insert("304".into(), unchanged);
     }
@@ -147,23 +157,34 @@ fn parameter(parameter: &Parameter) -> Value {
     })
 }
 
+/// The schema of a problem document.
 fn problem() -> Value {
+    let names = [
+        "type",
+        "title",
+        "status",
+        "detail",
+        "hint",
+        "exit_code",
+        "data_age_seconds",
+    ];
     json!({
         "type": "object",
-        "required": ["type", "title", "status", "detail"],
+        "description": "Why there is no answer (RFC 9457).",
+        "required": names,
         "properties": {
             "type": { "type": "string" },
             "title": { "type": "string" },
             "status": { "type": "integer" },
-            "detail": { "type": "string", "description": "what is wrong" },
-            "hint": { "type": ["string", "null"], "description": "what to do" },
+            "detail": { "type": "string", "description": "What is wrong." },
+            "hint": { "type": ["string", "null"], "description": "What to do." },
             "exit_code": {
                 "type": ["integer", "null"],
-                "description": "the exit code with which gpukillctl would end",
+                "description": "The exit code with which `gpukillctl` would end.",
             },
             "data_age_seconds": {
                 "type": ["number", "null"],
-                "description": "the age of the newest data, while gpukilld does not answer",
+                "description": "The age of the newest data, while gpukilld does not answer.",
             },
         },
     })
@@ -172,6 +193,7 @@ fn problem() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_route_is_described() {
@@ -211,6 +233,79 @@ mod tests {
                 "description": "the pid of the process",
                 "schema": { "type": "integer", "minimum": 1, "maximum": 4_294_967_295_u64 },
             })
+        );
+    }
+
+    /// The names that a list has.
+    fn names(list: &Value) -> BTreeSet<&str> {
+        let names = list.as_array().unwrap().iter();
+        names.map(|name| name.as_str().unwrap()).collect()
+    }
+
+    fn assert_references_resolve(api: &Value, part: &Value) {
+        if let Some(reference) = part.get("$ref") {
+            let pointer = reference.as_str().unwrap().strip_prefix('#').unwrap();
+            assert!(api.pointer(pointer).is_some_and(Value::is_object), "{part}");
+        }
+        let parts: Vec<&Value> = match part {
+            Value::Object(members) => members.values().collect(),
+            Value::Array(items) => items.iter().collect(),
+            _ => Vec::new(),
+        };
+        for part in parts {
+            assert_references_resolve(api, part);
+        }
+    }
+
+    #[test]
+    fn every_answer_has_a_schema() {
+        let api = describe();
+        assert_references_resolve(&api, &api);
+        for (path, item) in api["paths"].as_object().unwrap() {
+            let responses = item["get"]["responses"].as_object().unwrap();
+            assert!(responses["200"]["description"].is_string(), "{path}");
+            let content = responses["200"]["content"].as_object().unwrap();
+            assert!(!content.is_empty(), "{path}");
+            for (media_type, answer) in content {
+                let schema = &answer["schema"];
+                let is_document =
+                    media_type == "application/json" && !path.ends_with("openapi.json");
+                assert_eq!(schema["$ref"].is_string(), is_document, "{path}");
+                assert_eq!(schema["type"].is_string(), !is_document, "{path}");
+            }
+            let problem = "#/components/responses/Problem";
+            assert_eq!(responses["default"]["$ref"], problem, "{path}");
+            let known = ["200", "304", "default"];
+            assert!(responses.keys().all(|it| known.contains(&it.as_str())));
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_schema() {
+        let api = describe();
+        let schemas = api["components"]["schemas"].as_object().unwrap();
+        for name in ["ListDocument", "GpuDocument", "RunsDocument", "Problem"] {
+            assert!(schemas.contains_key(name), "{name}");
+        }
+        for (name, schema) in schemas {
+            let properties = schema["properties"].as_object().unwrap();
+            let fields: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+            assert_eq!(names(&schema["required"]), fields, "{name}");
+            assert!(schema["description"].is_string(), "{name}");
+        }
+        let state = &schemas["GpuDocument"]["properties"]["state"]["enum"];
+        assert!(names(state).contains("not_permitted"), "{state}");
+    }
+
+    #[test]
+    fn problem_has_the_members_of_its_schema() {
+        let body = Problem::bad_request("the path is not UTF-8").body();
+        let document: Value = serde_json::from_slice(&body).unwrap();
+        let members = document.as_object().unwrap().keys();
+        let schema = problem();
+        assert_eq!(
+            members.map(String::as_str).collect::<BTreeSet<_>>(),
+            names(&schema["required"])
         );
     }
 

@@ -12,8 +12,8 @@ use crate::gateway::{Gateway, MatchedRoute};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::{Problem, exit_code};
 use crate::upstream::Frame;
-use crate::{live, metrics, openapi};
-use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot};
+use crate::{live, metrics, openapi, reference};
+use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Reference, Snapshot};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -22,6 +22,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
+use gpukill_proto::json::schema::{Components, JsonSchema};
+use gpukill_proto::json::{
+    ActionsDocument, EventsDocument, ExplainDocument, GpuListDocument, GuardDocument,
+    HoldersDocument, ListDocument, ProcessListDocument, ReplayDocument, RulesTextDocument,
+    RunsDocument, SamplesDocument, ScanDocument, SeriesDocument, StatusDocument, SummaryDocument,
+    ViolationsDocument, WeeklyDocument,
+};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,8 +41,10 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// What it answers, in the API document.
     pub(crate) summary: &'static str,
-    /// The type of the answer.
+    /// The media type of the answer.
     pub(crate) media_type: &'static str,
+    /// The JSON Schema of the answer.
+    pub(crate) schema: fn(&mut Components) -> Value,
     /// The parameters.
     pub(crate) parameters: &'static [Parameter],
     /// How GET and HEAD are answered.
@@ -65,8 +75,10 @@ pub(crate) enum Source {
     Live,
     /// With metrics.
     Metrics,
-    /// With the description of the API.
+    /// With the description of the API for programs.
     OpenApi,
+    /// With the description of the API for people.
+    Reference,
     /// Whether the gateway runs.
     Healthy,
     /// Whether the gateway has current data.
@@ -81,6 +93,8 @@ const METHODS: &str = "GET, HEAD";
 const METHODS_WITH_POST: &str = "GET, HEAD, POST";
 
 const JSON: &str = "application/json";
+
+const HTML: &str = "text/html; charset=utf-8";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -110,6 +124,12 @@ pub(crate) const PID: Parameter = Parameter {
     },
     summary: "the pid of the process",
 };
+
+/// A number of 32 bits, or the default of its parameter.
+fn number(parameters: &Parameters, parameter: Parameter) -> Option<u32> {
+    let number = parameters.number(parameter);
+    number.and_then(|number| u32::try_from(number).ok())
+}
 
 /// A call that the daemon answers at once.
 const fn quick(run: CallFn) -> Source {
@@ -142,99 +162,114 @@ const fn call(run: CallFn, keep: u64, timeout: u64, is_slow: bool) -> Source {
     })
 }
 
-/// Writes the table: path, type, parameters, source, how POST is answered, summary.
+/// Writes the table: path, media type and document, parameters, source, how POST is answered,
+/// summary.
 macro_rules! routes {
-    (
-        $($path:literal $media_type:ident $parameters:expr, $source:expr $(, $post:expr)?;
-            $summary:literal)*
-    ) => {
+    (@schema) => {
+        String::schema
+    };
+    (@schema $document:ty) => {
+        <$document>::schema
+    };
+    (@post) => {
+        None
+    };
+    (@post $post:expr) => {
+        Some($post)
+    };
+    ($(
+        $path:literal $media_type:ident $(: $document:ty)?, $parameters:expr, $source:expr
+            $(, $post:expr)?;
+        $summary:literal
+    )*) => {
         &[$(Route {
             path: $path,
             summary: $summary,
             media_type: $media_type,
+            schema: routes!(@schema $($document)?),
             parameters: $parameters,
             source: $source,
             post: routes!(@post $($post)?),
         },)*]
     };
-    (@post) => { None };
-    (@post $post:expr) => { Some($post) };
 }
 
 /// Every route.
 pub(crate) static ROUTES: &[Route] = routes! {
-    "/api/v1/snapshot" JSON &[], Snapshot;
+    "/api/v1/snapshot" JSON: ListDocument, &[], Snapshot;
         "the GPUs and the processes that use them, as gpukillctl list -o json"
-    "/api/v1/gpus" JSON &[GPU], Part(listing::gpus);
+    "/api/v1/gpus" JSON: GpuListDocument, &[GPU], Part(listing::gpus);
         "the GPUs of the snapshot, without the list of processes"
-    "/api/v1/processes" JSON listing::PROCESS_PARAMETERS, Part(listing::processes);
+    "/api/v1/processes" JSON: ProcessListDocument, listing::PROCESS_PARAMETERS, Part(listing::processes);
         "the processes of the snapshot"
-    "/api/v1/status" JSON &[], quick(now::status);
+    "/api/v1/status" JSON: StatusDocument, &[], quick(now::status);
         "the state of gpukilld, as gpukillctl status -o json"
-    "/api/v1/holders" JSON &[GPU], scan(now::holders);
+    "/api/v1/holders" JSON: HoldersDocument, &[GPU], scan(now::holders);
         "the processes that have GPUs open, as gpukillctl holders -o json"
-    "/api/v1/explain/{pid}" JSON &[PID], scan(now::explain);
+    "/api/v1/explain/{pid}" JSON: ExplainDocument, &[PID], scan(now::explain);
         "all that is known of one process, as gpukillctl explain -o json"
-    "/api/v1/rogue" JSON &[now::SCAN_HOURS], long_scan(now::rogue);
+    "/api/v1/rogue" JSON: ScanDocument, &[now::SCAN_HOURS], long_scan(now::rogue);
         "suspicious processes with the evidence, as gpukillctl rogue scan -o json"
-    "/api/v1/guard/status" JSON &[], quick(now::guard_status);
+    "/api/v1/guard/status" JSON: GuardDocument, &[], quick(now::guard_status);
         "the state of the guard, as gpukillctl guard status -o json"
-    "/api/v1/guard/rules" JSON &[], quick(now::guard_rules);
+    "/api/v1/guard/rules" JSON: RulesTextDocument, &[], quick(now::guard_rules);
         "the rules in force as text, with their revision"
-    "/api/v1/guard/replay" JSON history::REPLAY_PARAMETERS, long_scan(history::guard_replay);
+    "/api/v1/guard/replay" JSON: ReplayDocument, history::REPLAY_PARAMETERS, long_scan(history::guard_replay);
         "what the rules in force would have done, as gpukillctl guard replay -o json"
-    "/api/v1/guard/test" JSON &[], long_scan(history::guard_test);
+    "/api/v1/guard/test" JSON: ReplayDocument, &[], long_scan(history::guard_test);
         "what the rules in force would do now, as gpukillctl guard test -o json"
-    "/api/v1/guard/violations" JSON history::VIOLATION_PARAMETERS, past(history::violations);
+    "/api/v1/guard/violations" JSON: ViolationsDocument, history::VIOLATION_PARAMETERS, past(history::violations);
         "open violations and decisions, as gpukillctl guard violations -o json"
-    "/api/v1/audit/runs" JSON history::RUN_PARAMETERS, past(history::runs);
+    "/api/v1/audit/runs" JSON: RunsDocument, history::RUN_PARAMETERS, past(history::runs);
         "the runs of jobs or processes, as gpukillctl audit -o json"
-    "/api/v1/audit/samples" JSON history::SAMPLE_PARAMETERS, past(history::samples);
+    "/api/v1/audit/samples" JSON: SamplesDocument, history::SAMPLE_PARAMETERS, past(history::samples);
         "the samples of GPUs and processes, as gpukillctl audit --samples -o json"
-    "/api/v1/audit/weekly" JSON history::WEEKLY_PARAMETERS, past(history::weekly);
+    "/api/v1/audit/weekly" JSON: WeeklyDocument, history::WEEKLY_PARAMETERS, past(history::weekly);
         "a line for each week, as gpukillctl audit --weekly -o json"
-    "/api/v1/audit/summary" JSON history::SUMMARY_PARAMETERS, past(history::summary);
+    "/api/v1/audit/summary" JSON: SummaryDocument, history::SUMMARY_PARAMETERS, past(history::summary);
         "sums over a period, as gpukillctl audit --summary -o json"
-    "/api/v1/audit/series" JSON history::SERIES_PARAMETERS, past(history::series);
+    "/api/v1/audit/series" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(history::series);
         "usage over time in buckets, as gpukillctl audit series -o json"
-    "/api/v1/audit/actions" JSON history::ACTION_PARAMETERS, past(history::actions);
+    "/api/v1/audit/actions" JSON: ActionsDocument, history::ACTION_PARAMETERS, past(history::actions);
         "recorded actions and events, as gpukillctl audit actions -o json"
-    "/api/v1/audit/timeline" JSON history::TIMELINE_PARAMETERS, past(history::timeline);
+    "/api/v1/audit/timeline" JSON: EventsDocument, history::TIMELINE_PARAMETERS, past(history::timeline);
         "everything that happened, oldest first, as gpukillctl audit timeline -o json"
-    "/api/v1/live" EVENTS &[], Live;
+    "/api/v1/live" EVENTS, &[], Live;
         "each new snapshot as a server-sent event"
-    "/api/v1/openapi.json" JSON &[], OpenApi;
+    "/api/v1/openapi.json" JSON: Map<String, Value>, &[], OpenApi;
         "this description"
-    "/metrics" METRICS &[metrics::VIEW], Metrics;
+    "/api/v1/reference" HTML, &[], Reference;
+        "this description for people"
+    "/metrics" METRICS, &[metrics::VIEW], Metrics;
         "metrics for Prometheus; OpenMetrics if Accept prefers it"
-    "/-/healthy" TEXT &[], Healthy;
+    "/-/healthy" TEXT, &[], Healthy;
         "200 while the gateway runs"
-    "/-/ready" TEXT &[], Ready;
+    "/-/ready" TEXT, &[], Ready;
         "200 while the gateway has current data of gpukilld, else 503"
 
     // Paths of gpu-kill and GPM, with the documents of gpukill.
-    "/health" TEXT &[], Healthy;
+    "/health" TEXT, &[], Healthy;
         "as /-/healthy"
-    "/api/info" JSON &[], quick(now::status);
+    "/api/info" JSON: StatusDocument, &[], quick(now::status);
         "as /api/v1/status"
-    "/api/realtime" JSON &[GPU], Part(listing::gpus);
+    "/api/realtime" JSON: GpuListDocument, &[GPU], Part(listing::gpus);
         "as /api/v1/gpus"
-    "/api/historical" JSON history::SERIES_PARAMETERS, past(history::series);
+    "/api/historical" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(history::series);
         "as /api/v1/audit/series"
-    "/api/chart" JSON history::CHART_PARAMETERS, past(history::series);
+    "/api/chart" JSON: SeriesDocument, history::CHART_PARAMETERS, past(history::series);
         "as /api/v1/audit/series, with gpu_id in place of gpu"
-    "/api/guard/config" JSON &[], quick(now::guard_rules),
+    "/api/guard/config" JSON: RulesTextDocument, &[], quick(now::guard_rules),
         Post::Refused("gpukillctl guard set KEY VALUE, or gpukillctl guard import FILE");
         "as /api/v1/guard/rules"
-    "/api/guard/policies" JSON &[], quick(now::guard_rules),
+    "/api/guard/policies" JSON: RulesTextDocument, &[], quick(now::guard_rules),
         Post::Refused("gpukillctl guard user set NAME, and the same for group, gpu and time");
         "as /api/v1/guard/rules"
-    "/api/guard/status" JSON &[], quick(now::guard_status);
+    "/api/guard/status" JSON: GuardDocument, &[], quick(now::guard_status);
         "as /api/v1/guard/status"
-    "/api/guard/toggle-dry-run" JSON &[], quick(now::guard_status),
+    "/api/guard/toggle-dry-run" JSON: GuardDocument, &[], quick(now::guard_status),
         Post::Refused("gpukillctl guard toggle-dry-run");
         "as /api/v1/guard/status: GET changes nothing"
-    "/api/guard/test-policies" JSON &[], long_scan(history::guard_test), Post::AsGet;
+    "/api/guard/test-policies" JSON: ReplayDocument, &[], long_scan(history::guard_test), Post::AsGet;
         "as /api/v1/guard/test"
 };
 
@@ -319,6 +354,7 @@ async fn answer(
                 .await?
         }
         OpenApi => openapi::document()?,
+        Reference => reference::document(),
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
         Live => return live::respond(gateway, headers),
         Metrics => return Ok(metrics::respond(gateway, &view, &parameters, headers)),

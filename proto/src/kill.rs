@@ -4,6 +4,7 @@ use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::reading::Reading;
 use crate::service::{MAX_CONDITION_BYTES, MAX_GPU_LIST_BYTES};
 use crate::units::{Bytes, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -150,16 +151,13 @@ pub enum KillScope {
     Container,
 }
 
-impl KillScope {
+words! {
     /// The name on the command line and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Tree => "tree",
-            Self::Job => "job",
-            Self::Container => "container",
-        }
+    KillScope::name(self) {
+        Self::Process => "process",
+        Self::Tree => "tree",
+        Self::Job => "job",
+        Self::Container => "container",
     }
 }
 
@@ -322,17 +320,14 @@ pub enum PlannedAction {
     Zombie(Reaper),
 }
 
-impl PlannedAction {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::End(_) => "end",
-            Self::Protected(_) => "protected",
-            Self::Denied(_) => "denied",
-            Self::Unclear(_) => "unclear",
-            Self::Zombie(_) => "zombie",
-        }
+    PlannedAction::name(&self) {
+        Self::End(_) => "end",
+        Self::Protected(_) => "protected",
+        Self::Denied(_) => "denied",
+        Self::Unclear(_) => "unclear",
+        Self::Zombie(_) => "zombie",
     }
 }
 
@@ -403,16 +398,13 @@ pub enum Stage {
     Interrupted,
 }
 
-impl Stage {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ending => "ending",
-            Self::Reclaiming => "reclaiming",
-            Self::Done => "done",
-            Self::Interrupted => "interrupted",
-        }
+    Stage::name(self) {
+        Self::Ending => "ending",
+        Self::Reclaiming => "reclaiming",
+        Self::Done => "done",
+        Self::Interrupted => "interrupted",
     }
 }
 
@@ -455,22 +447,19 @@ pub enum Outcome {
     Failed(String),
 }
 
-impl Outcome {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Ended(..) => "ended",
-            Self::Survived(..) => "survived",
-            Self::Gone => "gone",
-            Self::Changed(_) => "changed",
-            Self::Protected(_) => "protected",
-            Self::Denied(_) => "denied",
-            Self::Unclear(_) => "unclear",
-            Self::Uninterruptible(_) => "uninterruptible",
-            Self::Zombie(_) => "zombie",
-            Self::Failed(_) => "failed",
-        }
+    Outcome::name(&self) {
+        Self::Ended(..) => "ended",
+        Self::Survived(..) => "survived",
+        Self::Gone => "gone",
+        Self::Changed(_) => "changed",
+        Self::Protected(_) => "protected",
+        Self::Denied(_) => "denied",
+        Self::Unclear(_) => "unclear",
+        Self::Uninterruptible(_) => "uninterruptible",
+        Self::Zombie(_) => "zombie",
+        Self::Failed(_) => "failed",
     }
 }
 

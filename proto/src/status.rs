@@ -6,6 +6,7 @@ use crate::model::{BackendReport, DeviceId, Fault, FaultCode};
 use crate::reading::Reading;
 use crate::rogue::RogueReport;
 use crate::units::{Bytes, Millijoules, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// The answer to `gpukillctl status`.
@@ -199,16 +200,13 @@ pub enum Right {
     EditRules,
 }
 
-impl Right {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Look => "look",
-            Self::EndOwn => "end_own",
-            Self::EndAny => "end_any",
-            Self::EditRules => "edit_rules",
-        }
+    Right::name(self) {
+        Self::Look => "look",
+        Self::EndOwn => "end_own",
+        Self::EndAny => "end_any",
+        Self::EditRules => "edit_rules",
     }
 }
 

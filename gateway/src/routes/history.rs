@@ -2,7 +2,7 @@
 //! `guard replay` print.
 
 use super::now::read_rules;
-use super::{GPU, USER};
+use super::{GPU, USER, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
 use crate::document::Document;
@@ -21,11 +21,11 @@ use gpukill_proto::audit::{
 };
 use gpukill_proto::guard::{ReplayReport, ReplayRequest, RuleSetSource, ViolationQuery};
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GapDocument, ReplayDocument, RunDocument, SCHEMA,
-    SeriesDocument, SummaryDocument, TimelineDocument, ViolationsDocument, WeeklyDocument,
+    ActionDocument, ActionsDocument, AuditDocument, EventsDocument, GapDocument, PeriodDocument,
+    ReplayDocument, RunDocument, RunsDocument, SamplesDocument, SeriesDocument, SummaryDocument,
+    TimelineDocument, ViolationsDocument, WeeklyDocument,
 };
 use gpukill_proto::units::Timestamp;
-use serde::Serialize;
 use std::time::SystemTime;
 
 /// The hours of a day, of a week and of eight weeks, the defaults of the client's commands.
@@ -132,57 +132,6 @@ pub(super) const VIOLATION_PARAMETERS: &[Parameter] = &[USER, WEEK, SINCE, UNTIL
 /// The parameters of [`guard_replay`].
 pub(super) const REPLAY_PARAMETERS: &[Parameter] = &[WEEK, SINCE, UNTIL];
 
-/// The members that lists of the past begin with.
-#[derive(Serialize)]
-struct PeriodHead {
-    schema: u32,
-    since: String,
-    until: String,
-}
-
-#[derive(Serialize)]
-struct RunsDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    runs: Vec<RunDocument>,
-    gaps: Vec<GapDocument>,
-    recorded_since: Option<String>,
-    more: bool,
-}
-
-#[derive(Serialize)]
-struct SamplesDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    records: Vec<AuditDocument>,
-    more: bool,
-}
-
-#[derive(Serialize)]
-struct ActionsDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    actions: Vec<ActionDocument>,
-    more: bool,
-}
-
-#[derive(Serialize)]
-struct TimelineListDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    entries: Vec<TimelineDocument>,
-    stretches_omitted: bool,
-    more: bool,
-}
-
-fn head((since, until): (Timestamp, Timestamp)) -> PeriodHead {
-    PeriodHead {
-        schema: SCHEMA,
-        since: since.to_rfc3339(),
-        until: until.to_rfc3339(),
-    }
-}
-
 type Span = (Timestamp, Timestamp);
 
 fn span(parameters: &Parameters, hours: Parameter) -> Result<Span, Problem> {
@@ -217,10 +166,7 @@ fn collect_pages<C: PartialEq + Copy>(
     parameters: &Parameters,
     mut request: impl FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Problem>,
 ) -> Result<bool, Problem> {
-    let limit = parameters
-        .number(LIMIT)
-        .and_then(|limit| u32::try_from(limit).ok());
-    let mut left = limit.unwrap_or_default();
+    let mut left = number(parameters, LIMIT).unwrap_or_default();
     let mut cursor = None;
     loop {
         let (count, next) = request(cursor, left)?;
@@ -246,7 +192,7 @@ pub(super) fn runs(
         Some(_) | None => RunUnit::Job,
     };
     let mut document = RunsDocument {
-        head: head(span),
+        period: PeriodDocument::new(span.0, span.1),
         runs: Vec::new(),
         gaps: Vec::new(),
         recorded_since: None,
@@ -280,7 +226,7 @@ pub(super) fn samples(
     let span = span(parameters, DAY)?;
     let filter = filter(parameters, span)?;
     let mut document = SamplesDocument {
-        head: head(span),
+        period: PeriodDocument::new(span.0, span.1),
         records: Vec::new(),
         more: false,
     };
@@ -320,9 +266,6 @@ pub(super) fn series(
     context: &mut CallContext,
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
-    let buckets = parameters
-        .number(BUCKETS)
-        .and_then(|it| u32::try_from(it).ok());
     let query = SeriesQuery {
         filter: filter(parameters, span(parameters, DAY)?)?,
         by: match parameters.text(BY.name) {
@@ -330,7 +273,7 @@ pub(super) fn series(
             Some("job") => SeriesBy::Job,
             Some(_) | None => SeriesBy::Gpu,
         },
-        buckets: buckets.unwrap_or_default(),
+        buckets: number(parameters, BUCKETS).unwrap_or_default(),
     };
     let series = call!(context.daemon, AuditSeries { query })?;
     Document::json(&SeriesDocument::from(&series))
@@ -342,7 +285,7 @@ pub(super) fn actions(
 ) -> Result<Document, Problem> {
     let span = span(parameters, WEEK)?;
     let mut document = ActionsDocument {
-        head: head(span),
+        period: PeriodDocument::new(span.0, span.1),
         actions: Vec::new(),
         more: false,
     };
@@ -370,11 +313,9 @@ pub(super) fn timeline(
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
     let span = span(parameters, DAY)?;
-    let pid = parameters
-        .number(PID)
-        .and_then(|pid| u32::try_from(pid).ok());
-    let mut document = TimelineListDocument {
-        head: head(span),
+    let pid = number(parameters, PID);
+    let mut document = EventsDocument {
+        period: PeriodDocument::new(span.0, span.1),
         entries: Vec::new(),
         stretches_omitted: false,
         more: false,

@@ -1,5 +1,6 @@
 //! Calls of the daemon about the present.
 
+use super::{PID, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
 use crate::document::Document;
@@ -9,14 +10,13 @@ use gpukill_policy::rogue::advice::{Advice, advice};
 use gpukill_policy::select::{DeviceName, select_devices};
 use gpukill_proto::holders::HoldersReport;
 use gpukill_proto::json::{
-    ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, SCHEMA, ScanDocument,
-    StatusDocument,
+    ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, RulesTextDocument,
+    SCHEMA, ScanDocument, StatusDocument,
 };
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{MAX_RULES_BYTES, MAX_SCAN_HOURS};
 use gpukill_proto::units::Timestamp;
-use serde::Serialize;
 
 /// The parameter of [`rogue`].
 pub(super) const SCAN_HOURS: Parameter = Parameter {
@@ -38,16 +38,6 @@ pub(super) fn status(context: &mut CallContext, _: &Parameters) -> Result<Docume
 pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
     let status = call!(context.daemon, Status {})?;
     Document::json(&GuardDocument::from(&status.guard))
-}
-
-/// The rules as text.
-#[derive(Serialize)]
-pub(super) struct RulesTextDocument {
-    schema: u32,
-    file: String,
-    /// `null` without a file: the built-in defaults apply.
-    revision: Option<String>,
-    pub(super) text: String,
 }
 
 pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
@@ -129,10 +119,7 @@ pub(super) fn explain(
     context: &mut CallContext,
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
-    let pid = parameters
-        .number(super::PID)
-        .and_then(|pid| u32::try_from(pid).ok());
-    let pid = pid.ok_or_else(Problem::internal)?;
+    let pid = number(parameters, PID).ok_or_else(Problem::internal)?;
     let explained = call!(context.daemon, Explain { pid })?;
     Document::json(&ExplainDocument::from(&explained))
 }
@@ -141,10 +128,7 @@ pub(super) fn rogue(
     context: &mut CallContext,
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
-    let hours = parameters
-        .number(SCAN_HOURS)
-        .and_then(|hours| u32::try_from(hours).ok());
-    let hours = hours.unwrap_or_default();
+    let hours = number(parameters, SCAN_HOURS).unwrap_or_default();
     let report = call!(context.daemon, Scan { hours })?;
     Document::json(&ScanDocument::new(&report, |finding| {
         let all = advice(finding).into_iter();

@@ -4,6 +4,7 @@ use super::{AuditFilter, Gap, UsageTotals};
 use crate::model::{DeviceId, Owner};
 use crate::reading::Reading;
 use crate::units::{Percent, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A query for runs that overlap the period of its filter.
@@ -155,22 +156,21 @@ pub enum RunEnd {
     Unobserved,
 }
 
-impl RunEnd {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Exited => "exited",
-            Self::Released => "released",
-            Self::Killed { .. } => "killed",
-            Self::EndedByGuard { .. } => "ended_by_guard",
-            Self::Reset { .. } => "reset",
-            Self::Rebooted => "rebooted",
-            Self::Unobserved => "unobserved",
-        }
+    RunEnd::name(&self) {
+        Self::Running => "running",
+        Self::Exited => "exited",
+        Self::Released => "released",
+        Self::Killed { .. } => "killed",
+        Self::EndedByGuard { .. } => "ended_by_guard",
+        Self::Reset { .. } => "reset",
+        Self::Rebooted => "rebooted",
+        Self::Unobserved => "unobserved",
     }
+}
 
+impl RunEnd {
     /// The id of the action that ended the run.
     #[must_use]
     pub const fn action(&self) -> Option<u64> {

@@ -6,6 +6,7 @@ use crate::model::{InstanceId, Owner};
 use crate::reading::Reading;
 use crate::rogue::RogueFinding;
 use crate::units::{Percent, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A query for a timeline. All conditions must hold. Events of the whole host, such as a start
@@ -114,6 +115,19 @@ pub enum TimelineEvent {
     Gap(Timestamp),
 }
 
+words! {
+    /// The name in JSON.
+    TimelineEvent::name(&self) {
+        Self::Started(_) => "started",
+        Self::Ended(..) => "ended",
+        Self::Stretch { .. } => "stretch",
+        Self::Guard(_) => "guard",
+        Self::Action(_) => "action",
+        Self::Finding(_) => "finding",
+        Self::Gap(_) => "gap",
+    }
+}
+
 /// A process on a device, as it was last observed there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineProcess {
@@ -154,17 +168,14 @@ pub enum TimelineEnd {
     Rebooted,
 }
 
-impl TimelineEnd {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Exited => "exited",
-            Self::Released => "released",
-            Self::Killed(_) => "killed",
-            Self::Unobserved => "unobserved",
-            Self::Rebooted => "rebooted",
-        }
+    TimelineEnd::name(self) {
+        Self::Exited => "exited",
+        Self::Released => "released",
+        Self::Killed(_) => "killed",
+        Self::Unobserved => "unobserved",
+        Self::Rebooted => "rebooted",
     }
 }
 
@@ -195,14 +206,11 @@ pub enum UsageState {
     Unknown,
 }
 
-impl UsageState {
+words! {
     /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Idle => "idle",
-            Self::Unknown => "unknown",
-        }
+    UsageState::name(self) {
+        Self::Busy => "busy",
+        Self::Idle => "idle",
+        Self::Unknown => "unknown",
     }
 }

@@ -1,15 +1,17 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only added.
 
 use super::fields::{document, documents, map_ref};
+use super::schema::plain_schemas;
 use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA, fault_documents};
-use crate::model::{BackendReport, BackendState};
+use crate::model::{BackendReport, BackendState, FaultCode};
 use crate::reading::Reading;
 use crate::status::{
     ActionCount, AlertValue, ChangedSetting, CountersReport, DaemonStatus, DecisionCount,
-    DeviceEnergy, RefusalCount, SettingValue, XidCount,
+    DeviceEnergy, RefusalCount, Right, SettingValue, XidCount,
 };
 use crate::units::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 
 document! {
     /// The document that `gpukillctl status -o json` prints.
@@ -20,9 +22,9 @@ document! {
         /// `1.0`
         protocol: String = status.protocol.to_string(),
         host: String = status.host.clone(),
-        started_at: String = status.started_at.to_rfc3339(),
+        started_at: String as Timestamp = status.started_at.to_rfc3339(),
         /// The daemon's clock when it answered; ages are counted from it.
-        ts: String = status.now.to_rfc3339(),
+        ts: String as Timestamp = status.now.to_rfc3339(),
         uptime_seconds: u64 = status.now.since(status.started_at).as_secs(),
         /// Whether the daemon runs for one person (`gpukilld --user`).
         personal: bool = status.personal,
@@ -31,7 +33,7 @@ document! {
         uid: u32 = status.caller.uid,
         user: Option<String> = status.caller.user.clone(),
         /// `look`, `end_own`, `end_any`, `edit_rules`.
-        rights: Vec<&'static str> =
+        rights: Vec<&'static str> as Vec<Right> =
             status.caller.rights.iter().map(|right| right.name()).collect::<Vec<_>>(),
         /// A group that gives rights after the next login.
         log_in_again_for: Option<String> = status.caller.log_in_again_for.clone(),
@@ -40,13 +42,13 @@ document! {
         alerts: Vec<AlertDocument> = documents(&status.alerts),
         poll_interval_ms: u64 = status.polling.interval_ms,
         set_poll_interval_ms: u64 = status.polling.set_interval_ms,
-        last_poll_at: Option<String> = status.polling.last_at.map(Timestamp::to_rfc3339),
+        last_poll_at: Option<String> as Option<Timestamp> = status.polling.last_at.map(Timestamp::to_rfc3339),
         polls: u64 = status.polling.polls,
         polls_late: u64 = status.polling.late,
         store_directory: String = status.store.directory.clone(),
         store_samples_bytes: u64 = status.store.samples.0,
         store_audit_bytes: u64 = status.store.audit.0,
-        store_written_at: Option<String> = status.store.written_at.map(Timestamp::to_rfc3339),
+        store_written_at: Option<String> as Option<Timestamp> = status.store.written_at.map(Timestamp::to_rfc3339),
         store_written: u64 = status.store.written,
         store_dropped: u64 = status.store.dropped,
         guard: GuardDocument = GuardDocument::from(&status.guard),
@@ -118,9 +120,9 @@ document! {
         /// `GPU 3`
         part: String = alert.part.clone(),
         /// `temperature_alert`, `memory_alert`
-        code: &'static str = alert.code.name(),
+        code: &'static str as FaultCode = alert.code.name(),
         what: String = alert.what.clone(),
-        since: String = alert.since.to_rfc3339(),
+        since: String as Timestamp = alert.since.to_rfc3339(),
         limit: i64 = alert.limit,
         /// The value now, rounded down.
         value: Option<i64> = alert.value,
@@ -151,6 +153,10 @@ pub enum SettingValueDocument {
     Name(&'static str),
 }
 
+plain_schemas! {
+    SettingValueDocument => json!({ "type": ["boolean", "integer", "string"] });
+}
+
 impl SettingValueDocument {
     /// The value; `None` if it is withheld.
     pub(super) fn from_setting(value: SettingValue) -> Option<Self> {
@@ -168,14 +174,14 @@ document! {
     BackendDocument(backend: &BackendReport) {
         name: String = backend.name.clone(),
         /// `ready`, `starting`, `absent`, `failed`, `quiesced`.
-        state: &'static str = backend.state.name(),
+        state: &'static str as BackendState = backend.state.name(),
         /// Why it is absent, failed or quiesced.
         why: Option<String> = match &backend.state {
             BackendState::Ready | BackendState::Starting => None,
             BackendState::Absent(why) | BackendState::Failed(_, why) => Some(why.clone()),
             BackendState::Quiesced(until) => Some(format!("until {}", until.to_rfc3339())),
         },
-        since: String = backend.since.to_rfc3339(),
+        since: String as Timestamp = backend.since.to_rfc3339(),
         gpus: Option<u64> = read_count(&backend.state, backend.devices.into()),
         driver: Option<String> = backend.driver.clone(),
         cuda: Option<String> = backend.cuda.clone(),

@@ -30,6 +30,9 @@ macro_rules! fault_codes {
             /// All kinds of faults.
             pub const ALL: &[Self] = &[$(Self::$code,)*];
 
+            /// All names, in the same order.
+            pub const WORDS: &'static [&'static str] = &[$($name,)*];
+
             /// The name in reports and in the record.
             #[must_use]
             pub const fn name(self) -> &'static str {

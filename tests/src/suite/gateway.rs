@@ -8,8 +8,34 @@ mod limits;
 mod metrics;
 mod requests;
 
-use gpukill_tests::harness::{Gateway, TestBox, TestProcess, eventually};
+use gpukill_tests::harness::{Daemon, Gateway, TestBox, TestProcess, eventually};
 use serde_json::json;
+
+/// A gateway with data of a box with one GPU that a process uses.
+struct BusyGateway {
+    // Dropped in this order.
+    gateway: Gateway,
+    daemon: Daemon,
+    test_box: TestBox,
+    process: TestProcess,
+}
+
+impl BusyGateway {
+    /// Starts all, the gateway with these settings.
+    fn start(settings: &str) -> Self {
+        let process = TestProcess::start("python");
+        let test_box = busy_box(&process);
+        let daemon = test_box.start();
+        let gateway = Gateway::start(&test_box, settings);
+        wait_until_ready(&gateway);
+        Self {
+            gateway,
+            daemon,
+            test_box,
+            process,
+        }
+    }
+}
 
 /// A box with one GPU that this process uses.
 fn busy_box(process: &TestProcess) -> TestBox {

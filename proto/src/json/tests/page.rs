@@ -1,4 +1,4 @@
-//! Compares docs/json.md with the fields of the documents.
+//! Compares docs/json.md and the schemas with the fields of the documents.
 
 mod guard;
 mod rogue;
@@ -7,6 +7,7 @@ pub(super) use guard::{guard_summary, process_guard_status, violations};
 pub(super) use rogue::{assessment, verdict_summaries};
 
 use super::holders::{explain_document, holders_document};
+use super::schemas::SchemaChecker;
 use super::{NOW, device, list_document, process, snapshot};
 use crate::audit::{
     ActionRecord, AuditRecord, AuditSeries, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime,
@@ -99,8 +100,33 @@ fn fields(document: &Json) -> BTreeSet<String> {
     names
 }
 
+/// The documents that no other document of the page contains, with the names of their schemas.
+const SCHEMAS: [(&str, &str); 21] = [
+    ("document", "ListDocument"),
+    ("records[]", "AuditDocument"),
+    ("status", "StatusDocument"),
+    ("status report", "ReportDocument"),
+    ("holders", "HoldersDocument"),
+    ("explain", "ExplainDocument"),
+    ("plan", "KillPlanDocument"),
+    ("report", "KillReportDocument"),
+    ("reset plan", "ResetPlanDocument"),
+    ("reset report", "ResetReportDocument"),
+    ("runs[]", "RunDocument"),
+    ("series[]", "SeriesLineDocument"),
+    ("actions[]", "ActionDocument"),
+    ("entries[]", "TimelineDocument"),
+    ("prune", "PruneDocument"),
+    ("summary", "SummaryDocument"),
+    ("weeks[]", "WeekDocument"),
+    ("open[] of the guard", "OpenViolationDocument"),
+    ("records[] of the guard", "GuardRecordDocument"),
+    ("replay", "ReplayDocument"),
+    ("rogue scan", "ScanDocument"),
+];
+
 #[test]
-fn page_describes_exactly_the_fields() {
+fn page_and_schemas_have_exactly_the_fields() {
     let list = list_document(device(), process());
     let record = AuditDocument::from(&AuditRecord {
         id: 1,
@@ -203,6 +229,11 @@ fn page_describes_exactly_the_fields() {
             suspect["verdicts"][0]["indicators"][0].clone(),
         ),
     ];
+    let schemas = SchemaChecker::new();
+    for (title, schema) in SCHEMAS {
+        let document = documents.iter().find(|(name, _)| *name == title);
+        schemas.assert_valid(schema, &document.unwrap().1);
+    }
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented_fields(), BTreeMap::from(documents));
 }

@@ -1,6 +1,6 @@
 //! The documents over HTTP are those that `gpukillctl -o json` prints.
 
-use super::{busy_box, wait_until_ready};
+use super::{BusyGateway, busy_box, wait_until_ready};
 use gpukill_tests::harness::{Gateway, TestProcess, eventually};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,11 +14,12 @@ fn members(document: &Value) -> BTreeSet<&str> {
 
 #[test]
 fn documents_have_the_members_of_the_client() {
-    let process = TestProcess::start("python");
-    let test_box = busy_box(&process);
-    let _daemon = test_box.start();
-    let gateway = Gateway::start(&test_box, "");
-    wait_until_ready(&gateway);
+    let BusyGateway {
+        process,
+        test_box,
+        daemon: _daemon,
+        gateway,
+    } = BusyGateway::start("");
     let explain = format!("/api/v1/explain/{}", process.pid());
     let pid = process.pid().to_string();
     let cases: [(&str, &[&str]); 15] = [
@@ -111,6 +112,33 @@ fn paths_of_other_programs_have_our_documents_and_change_nothing() {
         }
     }
     assert_eq!(mode(), before);
+}
+
+#[test]
+fn answers_have_the_fields_of_their_schemas() {
+    let busy = BusyGateway::start("");
+    let pid = busy.process.pid().to_string();
+    let api = busy.gateway.get("/api/v1/openapi.json").json();
+    let mut checked = 0;
+    for (path, item) in api["paths"].as_object().expect("paths") {
+        let content = &item["get"]["responses"]["200"]["content"];
+        let schema = &content["application/json"]["schema"];
+        let Some(reference) = schema["$ref"].as_str() else {
+            continue;
+        };
+        let schema = api.pointer(&reference[1..]).expect("a schema");
+        let required = schema["required"].as_array().expect("fields");
+        let fields = required.iter().map(|field| field.as_str().expect("a name"));
+        let answer = busy.gateway.get(&path.replace("{pid}", &pid));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert_eq!(members(&answer.json()), fields.collect(), "{path}");
+        checked += 1;
+    }
+    assert!(checked >= 17, "{checked} paths have documents");
+    let reference = busy.gateway.get("/api/v1/reference");
+    let media_type = reference.header("content-type");
+    assert_eq!(media_type, Some("text/html; charset=utf-8"));
+    assert!(reference.text().contains("<code>/api/v1/snapshot</code>"));
 }
 
 #[test]

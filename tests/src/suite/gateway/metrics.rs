@@ -1,16 +1,17 @@
 //! Metrics: what is there has series, and what is gone has none.
 
-use super::{busy_box, wait_until_ready};
-use gpukill_tests::harness::{Gateway, TestProcess, eventually};
+use super::{BusyGateway, wait_until_ready};
+use gpukill_tests::harness::{Gateway, eventually};
 use serde_json::{Value, json};
 
 #[test]
 fn series_end_with_their_process_and_with_the_daemon() {
-    let process = TestProcess::start("python");
-    let test_box = busy_box(&process);
-    let daemon = test_box.start();
-    let gateway = Gateway::start(&test_box, "[metrics]\nprocesses = true\n");
-    wait_until_ready(&gateway);
+    let BusyGateway {
+        process,
+        test_box,
+        daemon,
+        gateway,
+    } = BusyGateway::start("[metrics]\nprocesses = true\n");
     let scrape = || gateway.get("/metrics").text();
     let has = |text: &str, start: &str| text.lines().any(|line| line.starts_with(start));
     let text = eventually("the process has series", || {

@@ -1,7 +1,7 @@
 //! Every route, method, host and origin: what the gateway answers, and with which headers.
 
-use super::{busy_box, wait_until_ready};
-use gpukill_tests::harness::{Gateway, HttpResponse, TestProcess};
+use super::BusyGateway;
+use gpukill_tests::harness::{Gateway, HttpResponse};
 
 /// Paths of the API document with values for their parameters, and the status of their answer to
 /// POST.
@@ -44,11 +44,8 @@ fn assert_protected(answer: &HttpResponse, what: &str) {
 
 #[test]
 fn every_route_checks_host_and_origin() {
-    let process = TestProcess::start("python");
-    let test_box = busy_box(&process);
-    let _daemon = test_box.start();
-    let gateway = Gateway::start(&test_box, "[http]\nnames = [\"gpu.example.org\"]\n");
-    wait_until_ready(&gateway);
+    let busy = BusyGateway::start("[http]\nnames = [\"gpu.example.org\"]\n");
+    let gateway = &busy.gateway;
     let own = gateway.address().to_string();
     let own_origin = format!("http://{own}");
     let hosts = [
@@ -58,7 +55,7 @@ fn every_route_checks_host_and_origin() {
         ("evil.example.org", false),
         ("", false),
     ];
-    let mut paths = paths(&gateway, process.pid());
+    let mut paths = paths(gateway, busy.process.pid());
     paths.extend([("/".to_owned(), 404), ("/favicon.ico".to_owned(), 404)]);
     for (path, post) in &paths {
         let is_route = path.len() > 1 && path != "/favicon.ico";
