@@ -5,7 +5,8 @@
 pub(crate) struct EvaluationBounds {
     /// Findings of one sample: one for each rule and subject.
     pub(crate) findings: usize,
-    /// Violation states, confirmed or not.
+    /// Violation states, confirmed or not. Each person has an equal share, or room for all
+    /// of their violations.
     pub(crate) violations: usize,
     /// Windows that rules look back over: one for each rule and job, or process.
     pub(crate) lookback_windows: usize,
@@ -35,7 +36,7 @@ impl EvaluationBounds {
 pub struct Overflow {
     /// Findings that were dropped.
     pub findings: usize,
-    /// Violations that were not opened.
+    /// Violations that were not opened, or were dropped.
     pub violations: usize,
     /// Lookback windows that were not kept.
     pub lookback_windows: usize,
