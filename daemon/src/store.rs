@@ -443,11 +443,18 @@ impl Store {
         share: Option<&KillShare>,
     ) {
         let ended = killed_runs::ended_processes(&outcome);
+        let mut is_short = outcome.len() > truncate::MAX_JSON_BYTES;
         let mut outcome = truncate::json(outcome, truncate::MAX_JSON_BYTES);
         if let Some(share) = share {
             let mut inbox = queue::lock(&self.queue);
             let allowance = &mut inbox.kill_allowance;
-            outcome = allowance.limit_outcome(outcome, share, Instant::now());
+            if !allowance.allows_outcome(&outcome, share, Instant::now()) {
+                outcome.clone_from(&share.short);
+                is_short = true;
+            }
+        }
+        if is_short {
+            outcome = killed_runs::add_ended_processes(outcome, &ended);
         }
         let end = ActionEnd {
             at: SystemTime::now().into(),

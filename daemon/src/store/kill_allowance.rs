@@ -46,17 +46,14 @@ impl KillAllowance {
         }
     }
 
-    /// The outcome, or its short form where it exceeds the allowance.
-    pub(super) fn limit_outcome(
+    /// Whether the allowance has room for the outcome; if so, counts it.
+    pub(super) fn allows_outcome(
         &mut self,
-        outcome: String,
+        outcome: &str,
         share: &KillShare,
         now: Instant,
-    ) -> String {
-        match self.use_bytes(share.person, outcome.len(), now) {
-            true => outcome,
-            false => share.short.clone(),
-        }
+    ) -> bool {
+        self.use_bytes(share.person, outcome.len(), now)
     }
 
     /// Whether the person may add so many bytes; if so, counts them.
@@ -91,9 +88,11 @@ impl KillAllowance {
 
 #[cfg(test)]
 mod tests {
+    use super::super::killed_runs::ended_processes;
     use super::super::{ActionKind, Retention, Store};
     use super::*;
     use crate::log_events::EventSubject;
+    use gpukill_proto::model::ProcessKey;
     use rusqlite::Connection;
 
     const ALICE: KillPerson = (LimitGroup::Person(1_000), None);
@@ -138,7 +137,9 @@ mod tests {
             None,
         )
         .unwrap();
-        let text = format!("[\"{}\"]", "x".repeat(200 << 10));
+        let outcomes = "[{\"pid\": 7, \"start_ticks\": 9, \"outcome\": \"ended\"}]";
+        let padding = "x".repeat(200 << 10);
+        let text = format!("{{\"outcomes\": {outcomes}, \"padding\": \"{padding}\"}}");
         let kill = |person| {
             let action = Action {
                 kind: ActionKind::Kill,
@@ -172,11 +173,19 @@ mod tests {
             })
             .unwrap();
         let lengths: Vec<(usize, usize, usize)> = lengths.map(Result::unwrap).collect();
-        let (full, short) = ((5_000, text.len(), text.len()), (270, 16, 16));
+        let (full, short) = ((5_000, text.len(), text.len()), (270, 16, 41));
         assert_eq!(lengths.len(), 21);
         assert_eq!((lengths[0], lengths[20]), (full, full));
         assert_eq!(lengths[19], short);
         let all: usize = lengths[..20].iter().map(|(a, b, c)| a + b + c).sum();
         assert!(all < MAX_BYTES_PER_PERSON + 20 * 400, "{all}");
+        let select =
+            "SELECT outcome FROM action WHERE result = 'done' ORDER BY id LIMIT 1 OFFSET 19";
+        let outcome: String = database.query_row(select, [], |row| row.get(0)).unwrap();
+        let ended = ProcessKey {
+            pid: 7,
+            start_ticks: 9,
+        };
+        assert_eq!(ended_processes(&outcome), [ended], "{outcome}");
     }
 }

@@ -6,6 +6,7 @@ use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,18 @@ const MIN_SEARCH_SAMPLES: u32 = 3;
 const EARLIER_KILL_MS: i64 = 600_000;
 const MAX_EARLIER_KILLS: u32 = 64;
 
-/// The processes that a kill ended, from its outcome as JSON. Other JSON yields no process.
+/// How many ended processes the short form of an outcome has: each GPU process of most jobs.
+const MAX_SHORT_PROCESSES: usize = 64;
+
+/// The processes that a kill ended, from its outcome as JSON, or from the short form of it. Other
+/// JSON yields no process.
 pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
     #[derive(Deserialize)]
     struct StoredKillReport {
+        #[serde(default)]
         outcomes: Vec<StoredKillOutcome>,
+        #[serde(default)]
+        ended_processes: Vec<(u32, u64)>,
     }
     #[derive(Deserialize)]
     struct StoredKillOutcome {
@@ -35,13 +43,33 @@ pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
         start_ticks: u64,
         outcome: String,
     }
-    let report: Option<StoredKillReport> = serde_json::from_str(outcome).ok();
-    let outcomes = report.into_iter().flat_map(|report| report.outcomes);
+    let Ok(report) = serde_json::from_str::<StoredKillReport>(outcome) else {
+        return Vec::new();
+    };
+    let outcomes = report.outcomes.into_iter();
     let ended = outcomes.filter(|outcome| outcome.outcome == "ended");
-    let key = |StoredKillOutcome {
-                   pid, start_ticks, ..
-               }| ProcessKey { pid, start_ticks };
-    ended.map(key).collect()
+    ended
+        .map(|outcome| (outcome.pid, outcome.start_ticks))
+        .chain(report.ended_processes)
+        .map(|(pid, start_ticks)| ProcessKey { pid, start_ticks })
+        .collect()
+}
+
+/// Adds the processes that a kill ended to the short form of its outcome, a JSON object: after a
+/// restart of the daemon their runs are marked from the record.
+pub(super) fn add_ended_processes(short: String, ended: &[ProcessKey]) -> String {
+    if ended.is_empty() {
+        return short;
+    }
+    let Ok(Value::Object(mut object)) = serde_json::from_str(&short) else {
+        return short;
+    };
+    let listed = ended.iter().take(MAX_SHORT_PROCESSES);
+    let listed: Value = listed
+        .map(|key| json!([key.pid, key.start_ticks]))
+        .collect();
+    object.insert("ended_processes".to_owned(), listed);
+    Value::Object(object).to_string()
 }
 
 /// Processes that kills ended, while their runs may not be written yet.

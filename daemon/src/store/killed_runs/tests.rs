@@ -76,6 +76,25 @@ fn outcome_yields_the_ended_processes() {
 }
 
 #[test]
+fn short_outcome_keeps_the_ended_processes() {
+    let many = |count: u32| -> Vec<ProcessKey> {
+        let keys = (1..=count).map(|pid| ProcessKey {
+            pid,
+            start_ticks: u64::MAX,
+        });
+        keys.collect()
+    };
+    let short = || "{\"too_long\": {}}".to_owned();
+    assert_eq!(add_ended_processes(short(), &[]), short());
+    let kept = add_ended_processes(short(), &many(3));
+    assert_eq!(ended_processes(&kept), many(3));
+    // It is bounded.
+    let kept = add_ended_processes(short(), &many(4_000));
+    assert_eq!(ended_processes(&kept), many(64));
+    assert!(kept.len() < 2_000, "{}", kept.len());
+}
+
+#[test]
 fn departure_before_the_outcome_is_marked() {
     let (_directory, mut connection) = file();
     for device in [1, 2] {
