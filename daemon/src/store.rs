@@ -15,6 +15,7 @@ mod event_row;
 mod fault_log;
 mod findings;
 mod history;
+mod hourly_allowance;
 mod kill_allowance;
 mod killed_runs;
 mod open_action;
@@ -33,6 +34,7 @@ mod sql_values;
 #[cfg(test)]
 pub(crate) mod test_rows;
 mod truncate;
+mod verdict_allowance;
 mod verdicts;
 mod writer;
 
@@ -279,7 +281,8 @@ impl Store {
         }
     }
 
-    /// Records the guard's decisions on one sample. Returns true if they were queued.
+    /// Records the guard's decisions on one sample, within the hourly allowance of each person.
+    /// Returns true if they were queued.
     pub(crate) fn record_verdicts(&self, records: Vec<GuardRecord>) -> bool {
         self.commands
             .try_send(WriterCommand::Verdicts(records))
