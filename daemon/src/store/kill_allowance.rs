@@ -2,7 +2,7 @@
 //! as often as they like, the record is only added to, and no kill is refused for its sake: beyond
 //! the allowance, short texts stand for the plan and the outcome. The log has both in full.
 
-use super::hourly_allowance::{AllowanceHolder, HourlyAllowance};
+use super::byte_allowance::{AllowanceHolder, ByteAllowance};
 use super::{Action, truncate};
 use gpukill_policy::access::LimitGroup;
 use std::time::Instant;
@@ -32,11 +32,11 @@ impl AllowanceHolder for KillPerson {
 }
 
 /// The part of the hour's allowance that was used.
-pub(super) struct KillAllowance(HourlyAllowance<KillPerson>);
+pub(super) struct KillAllowance(ByteAllowance<KillPerson>);
 
 impl Default for KillAllowance {
     fn default() -> Self {
-        Self(HourlyAllowance::new(MAX_BYTES_PER_PERSON, MAX_BYTES))
+        Self(ByteAllowance::new(MAX_BYTES_PER_PERSON, MAX_BYTES))
     }
 }
 
@@ -65,7 +65,7 @@ impl KillAllowance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hourly_allowance::HOUR;
+    use super::super::byte_allowance::HOUR;
     use super::super::killed_runs::ended_processes;
     use super::super::{ActionKind, Retention, Store};
     use super::*;
@@ -78,7 +78,7 @@ mod tests {
     const BOB: KillPerson = (LimitGroup::Person(1_001), None);
 
     #[test]
-    fn person_has_an_hourly_allowance() {
+    fn person_has_an_byte_allowance() {
         let (mut allowance, start) = (KillAllowance::default(), Instant::now());
         let half = MAX_BYTES_PER_PERSON / 2;
         assert!(allowance.0.use_bytes(ALICE, half, start));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn all_persons_have_an_hourly_allowance() {
+    fn all_persons_have_an_byte_allowance() {
         let (mut allowance, now) = (KillAllowance::default(), Instant::now());
         let people = (1..).map(|uid| (LimitGroup::Person(uid), None));
         let with_room = people

@@ -2,7 +2,7 @@
 //! often as they like, with many processes at once. Beyond the allowance of a person the record
 //! lacks their violations and warnings, but never what the guard did. The log has all decisions.
 
-use super::hourly_allowance::{AllowanceHolder, HourlyAllowance};
+use super::byte_allowance::{AllowanceHolder, ByteAllowance};
 use super::verdicts::affected_person;
 use crate::log_events::event;
 use gpukill_policy::guard::PersonKey;
@@ -30,11 +30,11 @@ impl AllowanceHolder for VerdictHolder {
 }
 
 /// The part of the hour's allowance that was used.
-pub(super) struct VerdictAllowance(HourlyAllowance<VerdictHolder>);
+pub(super) struct VerdictAllowance(ByteAllowance<VerdictHolder>);
 
 impl Default for VerdictAllowance {
     fn default() -> Self {
-        Self(HourlyAllowance::new(MAX_BYTES_PER_PERSON, MAX_BYTES))
+        Self(ByteAllowance::new(MAX_BYTES_PER_PERSON, MAX_BYTES))
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
         assert!(kept.iter().all(|it| *it == violated(1_000)));
         // Others and the same person an hour later have room.
         assert_eq!(allowance.limit_records(vec![violated(1_001)], now).len(), 1);
-        let later = now + super::super::hourly_allowance::HOUR;
+        let later = now + super::super::byte_allowance::HOUR;
         assert!(
             allowance
                 .limit_records(vec![violated(1_000)], now)

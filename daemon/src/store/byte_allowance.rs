@@ -14,7 +14,7 @@ pub(super) trait AllowanceHolder: Ord {
 }
 
 /// The part of the hour's allowance that was used.
-pub(super) struct HourlyAllowance<P> {
+pub(super) struct ByteAllowance<P> {
     /// The bytes an hour for one person, and for all without an exemption.
     max_bytes_per_person: usize,
     max_bytes: usize,
@@ -24,7 +24,7 @@ pub(super) struct HourlyAllowance<P> {
     used_by_all: usize,
 }
 
-impl<P: AllowanceHolder> HourlyAllowance<P> {
+impl<P: AllowanceHolder> ByteAllowance<P> {
     pub(super) const fn new(max_bytes_per_person: usize, max_bytes: usize) -> Self {
         Self {
             max_bytes_per_person,
