@@ -3,6 +3,7 @@
 
 use super::super::evaluate::{EvaluationBounds, Overflow, evaluate_within};
 use super::super::replay::{Replay, ReplayError};
+use super::super::state::JobKey;
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep};
 
@@ -221,7 +222,7 @@ fn excess_findings_do_not_end_violations() {
 }
 
 #[test]
-fn only_the_first_rules_get_windows() {
+fn first_rules_get_windows_first() {
     let bounds = EvaluationBounds {
         lookback_windows: 4,
         ..EvaluationBounds::LIVE
@@ -230,13 +231,39 @@ fn only_the_first_rules_get_windows() {
     let (mut world, mut memory) = (host_with(3), GuardState::default());
     let sample = world.next_sample(SAMPLE_MS);
     let evaluation = evaluate_within(&bounds, &compiled_rules, &mut memory, &sample);
-    assert_eq!(evaluation.overflow.lookback_windows, 3);
+    assert_eq!(evaluation.overflow.lookback_windows, 2);
     let rules: Vec<String> = evaluation
         .undetermined
         .iter()
         .map(|it| format!("{}: {}", it.rule, it.why))
         .collect();
     let why = "rule rule1: waste: the rules look back over too many jobs and processes";
-    assert_eq!(rules, [why; 3]);
-    assert_eq!(memory.conduct.len(), 1);
+    assert_eq!(rules, [why; 2]);
+    let windows = memory.conduct.values().map(|it| it.waste.len());
+    assert_eq!(windows.collect::<Vec<_>>(), [3, 1]);
+}
+
+#[test]
+fn one_person_takes_no_windows_of_others() {
+    let bounds = EvaluationBounds {
+        lookback_windows: 8,
+        ..EvaluationBounds::LIVE
+    };
+    let compiled_rules = CompiledRules::new(rules_with(2, &waste()));
+    let (mut world, mut memory) = (host_with(0), GuardState::default());
+    for pid in 1..=20 {
+        world.start(pid, "eve").uses(0, 4, 0);
+    }
+    for pid in 21..=22 {
+        world.start(pid, "alice").uses(0, 4, 0);
+    }
+    let sample = world.next_sample(SAMPLE_MS);
+    let evaluation = evaluate_within(&bounds, &compiled_rules, &mut memory, &sample);
+    assert_eq!(evaluation.overflow.lookback_windows, 36);
+    let windows = memory.conduct.values().map(|state| {
+        let is_of_alice = |job: &&std::sync::Arc<JobKey>| job.uid == Some(1_000);
+        let of_alice = state.waste.keys().filter(is_of_alice).count();
+        (of_alice, state.waste.len())
+    });
+    assert_eq!(windows.collect::<Vec<_>>(), [(2, 6), (2, 2)]);
 }

@@ -7,7 +7,7 @@ use super::super::super::violation_state::ViolationState;
 use super::super::compiled_rules::{PolicyIndex, RuleResponse};
 use super::super::context::EvaluationContext;
 use super::super::findings::{Finding, Findings, SubjectIndex};
-use super::super::overflow::Overflow;
+use super::super::overflow::{Overflow, fair_share};
 use super::lifecycle::{ends_with_processes, over_record};
 use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::guard::{
@@ -241,42 +241,4 @@ fn select_excess<'a>(mut places: Vec<Place<'a>>, bound: usize) -> Vec<Place<'a>>
         }
     }
     excess
-}
-
-/// The most places that each holder may have so that `bound` places suffice for holders with
-/// these counts. At least one: with more holders than places, the lowest ranks have none.
-fn fair_share(mut counts: Vec<usize>, bound: usize) -> usize {
-    counts.sort_unstable();
-    let mut left = bound;
-    for (at, count) in counts.iter().enumerate() {
-        let share = left / (counts.len() - at);
-        if *count > share {
-            return share.max(1);
-        }
-        left -= count;
-    }
-    usize::MAX
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fair_share;
-
-    #[test]
-    fn shares_are_equal() {
-        for (counts, bound, share) in [
-            (vec![3, 4], 7, usize::MAX),
-            (vec![3, 5], 7, 4),
-            (vec![100, 1, 100], 9, 4),
-            (vec![100, 100, 100], 10, 3),
-            (vec![1, 1, 1], 2, 1),
-            (Vec::new(), 0, usize::MAX),
-        ] {
-            assert_eq!(
-                fair_share(counts.clone(), bound),
-                share,
-                "{counts:?}, {bound}"
-            );
-        }
-    }
 }
