@@ -7,8 +7,9 @@ use super::super::super::violation_state::ViolationState;
 use super::super::compiled_rules::{PolicyIndex, RuleResponse};
 use super::super::context::EvaluationContext;
 use super::super::findings::{Finding, Findings, SubjectIndex};
-use super::super::overflow::{Overflow, fair_share};
+use super::super::overflow::Overflow;
 use super::lifecycle::{ends_with_processes, over_record};
+use crate::round_robin::interleave;
 use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardRecord, GuardStep, RuleKind, RuleName, ViolationSubject,
@@ -220,25 +221,9 @@ fn holder_of_absent<'a>(
     })
 }
 
-/// The places beyond the shares: of each holder those of the lowest rank.
-fn select_excess<'a>(mut places: Vec<Place<'a>>, bound: usize) -> Vec<Place<'a>> {
+/// The places beyond `bound`: of the holders with the most, those of the lowest rank.
+fn select_excess(mut places: Vec<Place<'_>>, bound: usize) -> Vec<Place<'_>> {
     places.sort_indirect_by_key(|place| Reverse(place.rank));
-    let mut counts: BTreeMap<Holder<'a>, usize> = BTreeMap::new();
-    for place in &places {
-        *counts.entry(place.holder).or_default() += 1;
-    }
-    let share = fair_share(counts.into_values().collect(), bound);
-    let mut used: BTreeMap<Holder<'a>, usize> = BTreeMap::new();
-    let mut left = bound;
-    let mut excess = Vec::new();
-    for place in places {
-        let used = used.entry(place.holder).or_default();
-        if *used < share && left > 0 {
-            *used += 1;
-            left -= 1;
-        } else {
-            excess.push(place);
-        }
-    }
-    excess
+    let by_holder = places.into_iter().map(|place| (place.holder, place));
+    interleave(by_holder).into_iter().skip(bound).collect()
 }
