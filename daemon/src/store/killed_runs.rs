@@ -2,6 +2,7 @@
 //! at which each left its devices; either may come first.
 
 use super::sql_values::saturating_i64;
+use gpukill_policy::round_robin::interleave;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -20,9 +21,10 @@ const MIN_SEARCH_SAMPLES: u32 = 3;
 
 /// How long before the last sample a kill may have started if its ends are not in that sample, and
 /// how long before a kill the run that it ended may have been observed last: longer than a kill
-/// and a sample take. And the most such kills that are read.
+/// and a sample take. And the most such kills that are read, of one caller and of all.
 const EARLIER_KILL_MS: i64 = 600_000;
-const MAX_EARLIER_KILLS: u32 = 64;
+const MAX_EARLIER_KILLS_PER_CALLER: u32 = 64;
+const MAX_EARLIER_KILLS: u32 = 1_024;
 
 /// How many ended processes the short form of an outcome has: each GPU process of most jobs.
 const MAX_SHORT_PROCESSES: usize = 64;
@@ -129,12 +131,16 @@ impl KilledRuns {
         let last = "SELECT at FROM sample ORDER BY id DESC LIMIT 1";
         let last = samples.query_row(last, [], |row| row.get(0)).optional()?;
         let last: i64 = last.unwrap_or(i64::MAX);
-        let select = "SELECT id, at, run, outcome FROM action
-            WHERE at >= ?1 AND kind = 'kill' AND run <> ?2 AND outcome IS NOT NULL
-            ORDER BY at DESC LIMIT ?3";
+        let select = "SELECT action.id, at, run, outcome FROM action JOIN
+                (SELECT id, row_number() OVER (PARTITION BY uid ORDER BY at DESC) AS nth
+                 FROM action
+                 WHERE at >= ?1 AND kind = 'kill' AND run <> ?2 AND outcome IS NOT NULL) AS newest
+            ON newest.id = action.id
+            WHERE nth <= ?3 ORDER BY nth LIMIT ?4";
         let since = last.saturating_sub(EARLIER_KILL_MS);
         let mut statement = audit.prepare(select)?;
-        let mut rows = statement.query(params![since, ours, MAX_EARLIER_KILLS])?;
+        let limits = (MAX_EARLIER_KILLS_PER_CALLER, MAX_EARLIER_KILLS);
+        let mut rows = statement.query(params![since, ours, limits.0, limits.1])?;
         while let Some(row) = rows.next()? {
             let (run, outcome): (String, String) = (row.get(2)?, row.get(3)?);
             let kill = (row.get(0)?, Timestamp(row.get(1)?));
@@ -161,8 +167,15 @@ impl KilledRuns {
             earlier: earlier.cloned(),
         });
         self.waiting.extend(waiting);
-        let too_many = self.waiting.len().saturating_sub(MAX_PROCESSES);
-        self.waiting.drain(..too_many);
+        if self.waiting.len() > MAX_PROCESSES {
+            // Any user can kill thousands of their own processes: of each kill as many stay.
+            let newest_first = std::mem::take(&mut self.waiting).into_iter().rev();
+            let by_kill = newest_first.map(|run| (run.action, run));
+            self.waiting = interleave(by_kill)
+                .into_iter()
+                .take(MAX_PROCESSES)
+                .collect();
+        }
     }
 
     /// Marks the runs of these processes that are written by now.
