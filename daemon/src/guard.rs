@@ -330,6 +330,14 @@ impl Guard {
                  state",
             )
         });
+        // The number changes all the time: `guard status` reports it.
+        let untracked = (self.status().overflow > 0).then(|| {
+            FaultCause::new(
+                FaultCode::ViolationsUntracked,
+                "it has no room for all violations, and drops some of the people who have the \
+                 most: see gpukillctl guard status",
+            )
+        });
         let wrong = self.store.fault().into_iter();
         let wrong = wrong.map(|what| FaultCause::new(FaultCode::RulesMistaken, what));
         let doubt = self.status().doubt.filter(|_| !is_dry_run);
@@ -346,7 +354,12 @@ impl Guard {
             );
             FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
-        wrong.chain(stopped).chain(doubted).chain(unsaved).collect()
+        wrong
+            .chain(stopped)
+            .chain(doubted)
+            .chain(unsaved)
+            .chain(untracked)
+            .collect()
     }
 
     /// The status report, without what only the disk knows.

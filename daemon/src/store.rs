@@ -5,6 +5,7 @@ mod actions;
 mod backup;
 pub(crate) mod bench_api;
 mod blob;
+mod byte_allowance;
 mod clock_guard;
 mod copy;
 mod counters;
@@ -34,6 +35,7 @@ mod sql_values;
 #[cfg(test)]
 pub(crate) mod test_rows;
 mod truncate;
+mod verdict_allowance;
 mod verdicts;
 mod writer;
 
@@ -289,7 +291,8 @@ impl Store {
         }
     }
 
-    /// Records the guard's decisions on one sample. Returns true if they were queued.
+    /// Records the guard's decisions on one sample, within the hourly allowance of each person.
+    /// Returns true if they were queued.
     pub(crate) fn record_verdicts(&self, records: Vec<GuardRecord>) -> bool {
         self.counters.count_decisions(&records);
         self.commands
@@ -455,11 +458,18 @@ impl Store {
         share: Option<&KillShare>,
     ) {
         let ended = killed_runs::ended_processes(&outcome);
+        let mut is_short = outcome.len() > truncate::MAX_JSON_BYTES;
         let mut outcome = truncate::json(outcome, truncate::MAX_JSON_BYTES);
         if let Some(share) = share {
             let mut inbox = queue::lock(&self.queue);
             let allowance = &mut inbox.kill_allowance;
-            outcome = allowance.limit_outcome(outcome, share, Instant::now());
+            if !allowance.allows_outcome(&outcome, share, Instant::now()) {
+                outcome.clone_from(&share.short);
+                is_short = true;
+            }
+        }
+        if is_short {
+            outcome = killed_runs::add_ended_processes(outcome, &ended);
         }
         let end = ActionEnd {
             at: SystemTime::now().into(),

@@ -10,7 +10,7 @@ use crate::kill::{EnforcementObserver, KillService};
 use crate::log_events::event;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus, SnoozeRequest};
 use gpukill_policy::guard::{CompiledRules, SnoozeError};
-use gpukill_proto::guard::{EnforcementOutcome, GuardMode, GuardRecord};
+use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -95,16 +95,13 @@ impl EnforcementObserver for GuardObserver {
         let _ = self.commands.send(command);
     }
 
-    fn withdrawal_reason(&self, rules: &CompiledRules) -> Option<&'static str> {
-        let in_force = self.in_force.borrow();
-        if in_force.rules.compiled.is_same(rules) {
-            return None;
-        }
-        Some(match in_force.rules().mode {
-            GuardMode::Disabled => "the guard was switched off",
-            GuardMode::DryRun => "the guard was switched to dry run",
-            GuardMode::Soft | GuardMode::Enforce => "the rules of the guard changed",
-        })
+    fn withdrawal_reason(
+        &self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> Option<&'static str> {
+        let in_force = &self.in_force.borrow().rules;
+        enforcement.withdrawal_reason(rules, &in_force.compiled)
     }
 }
 
@@ -182,43 +179,4 @@ impl GuardWorker {
 
 fn now() -> Timestamp {
     SystemTime::now().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::rules::GuardRulesKind;
-    use super::*;
-    use crate::rules_file::parse;
-
-    fn rules(text: &str) -> GuardRulesInForce {
-        parse::<GuardRulesKind>(Some(text.to_owned())).unwrap()
-    }
-
-    #[test]
-    fn rules_are_withdrawn_when_they_change() {
-        const ARMED: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 10\n";
-        let (sender, in_force) = watch::channel(rules(ARMED));
-        let observer = GuardObserver {
-            commands: sync_channel(1).0,
-            in_force,
-        };
-        let chosen = rules(ARMED).rules.compiled;
-        let larger = ARMED.replace("10", "20");
-        for (text, expected) in [
-            (ARMED.to_owned(), None),
-            (format!("# Ours.\n{ARMED}"), None),
-            (
-                ARMED.replace("dry_run", "enabled"),
-                Some("the guard was switched off"),
-            ),
-            (
-                ARMED.replace("false", "true"),
-                Some("the guard was switched to dry run"),
-            ),
-            (larger, Some("the rules of the guard changed")),
-        ] {
-            sender.send_replace(rules(&text));
-            assert_eq!(observer.withdrawal_reason(&chosen), expected, "{text}");
-        }
-    }
 }

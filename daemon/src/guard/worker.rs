@@ -71,6 +71,7 @@ impl GuardWorker {
                     if self.in_force.borrow_and_update().rules().mode == GuardMode::Disabled {
                         let memory = std::mem::take(&mut self.state.state);
                         self.state.state = memory.into_paused();
+                        self.overflow = 0;
                     }
                     self.publish(None);
                 }

@@ -36,9 +36,13 @@ pub(crate) trait EnforcementObserver: Clone + Send + 'static {
     /// Called right before the first signal. After `false` no signal is sent.
     fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool;
 
-    /// Why the guard ends no job by these rules any more; `None` where it does. Called before the
-    /// signals of each step.
-    fn withdrawal_reason(&self, rules: &CompiledRules) -> Option<&'static str>;
+    /// Why an enforcement that began by these rules gets no further signal; `None` where it does.
+    /// Called before the signals of each step.
+    fn withdrawal_reason(
+        &self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> Option<&'static str>;
 
     /// The outcome, and whether signals were sent. Called once for each enforcement that has a
     /// thread.
@@ -133,7 +137,7 @@ impl KillService {
                 must_be_recorded: true,
                 late_member_users: users,
                 required_uid: started.job.owner.uid,
-                withdrawal_reason: &|| result.withdrawal_reason(&rules),
+                withdrawal_reason: &|| result.withdrawal_reason(&started, &rules),
             };
             let mut ending = EnforcementResult {
                 enforcement: &started,

@@ -8,9 +8,9 @@ use crate::quiesce::Quiesce;
 use crate::state::whole_milliseconds;
 use crate::store::{Action as Recorded, ActionKind};
 use gpukill_policy::access::Caller;
-use gpukill_policy::reset::force_kill_request;
 use gpukill_policy::reset::outcome::{ResetCompletion, completion};
 use gpukill_policy::reset::response::{ResetResponse, check_response};
+use gpukill_policy::reset::{changed_peers, force_kill_request};
 use gpukill_proto::json::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{KillReport, KillRequest, Stage};
 use gpukill_proto::model::{DeviceId, Vendor};
@@ -238,7 +238,9 @@ impl ResetExecution<'_> {
         let (request, id) = (&self.plan.request, &planned.device);
         let now = planner::plan_target(environment, self.caller, request, &published, id);
         match now.map_err(|refusal| refusal.to_string())? {
-            Some(now) if now.pci.last_known() == planned.pci.last_known() => Ok(now),
+            Some(now) if now.pci.last_known() == planned.pci.last_known() => {
+                changed_peers(planned, &now).map_or(Ok(now), Err)
+            }
             Some(_) => Err("its PCI address changed: nothing was done".to_owned()),
             None => Err("its driver no longer lists it: nothing was done".to_owned()),
         }

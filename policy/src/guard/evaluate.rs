@@ -99,27 +99,12 @@ pub(crate) fn evaluate_within(
         utilization::update_windows(state, &mut context);
         limits::evaluate(&context, &mut findings);
         utilization::evaluate(&context, state, &mut findings);
-        let checks = behaviour::collect_checks(&context, &mut findings);
-        let mut room = bounds.lookback_windows;
+        let mut checks = behaviour::collect_checks(&context, &mut findings);
+        let bound = bounds.lookback_windows;
+        overflow.lookback_windows =
+            behaviour::limit_lookback(&context, &mut checks, bound, &mut findings);
         for check in &checks {
-            // The first rules take the room, so that it does not pass from rule to rule.
-            match room.checked_sub(check.lookback_windows()) {
-                Some(left) => {
-                    room = left;
-                    evaluate_behaviour(&context, state, check, &mut findings);
-                }
-                None => {
-                    overflow.lookback_windows += check.lookback_windows();
-                    let kind = check.behaviour.kind();
-                    state
-                        .conduct
-                        .remove(&compiled_rules.rule_name(check.policy, kind));
-                    for (job, _) in check.jobs() {
-                        let why = "the rules look back over too many jobs and processes";
-                        findings.add_unknown(check.policy, kind, SubjectIndex::Job(job), why);
-                    }
-                }
-            }
+            evaluate_behaviour(&context, state, check, &mut findings);
         }
         // Rules that apply to no process any more lose their state.
         let names = checks.iter();

@@ -177,6 +177,8 @@ fault_codes! {
     SettingsMistaken = "settings_mistaken",
     /// Changed settings need a restart.
     RestartNeeded = "restart_needed",
+    /// There are more violations than the guard has room for.
+    ViolationsUntracked = "violations_untracked",
 }
 
 impl FaultCode {

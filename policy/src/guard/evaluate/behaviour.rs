@@ -6,6 +6,7 @@ use super::super::rules::{ForbiddenBehaviour, IdleParams};
 use super::compiled_rules::PolicyIndex;
 use super::context::EvaluationContext;
 use super::findings::{Findings, SELF_REPORTED_ACCOUNT, SubjectIndex};
+use super::overflow::fair_share;
 use super::scope::{applies_to_device, time_limits};
 use gpukill_proto::guard::RuleKind;
 use gpukill_proto::units::Bytes;
@@ -25,18 +26,35 @@ pub(crate) struct BehaviourCheck {
 }
 
 impl BehaviourCheck {
-    /// How many windows the rule looks back over.
-    pub(crate) fn lookback_windows(&self) -> usize {
+    /// How many windows the rule looks back over for a job with these selected runs.
+    const fn lookback_windows(&self, runs: &[usize]) -> usize {
         match self.behaviour {
             ForbiddenBehaviour::Waste(_)
             | ForbiddenBehaviour::Idle(IdleParams {
                 cpu_below: Some(_), ..
-            }) => self.ends.len(),
-            ForbiddenBehaviour::Runaway(_) | ForbiddenBehaviour::Growth(_) => self.runs.len(),
+            }) => 1,
+            ForbiddenBehaviour::Runaway(_) | ForbiddenBehaviour::Growth(_) => runs.len(),
             ForbiddenBehaviour::Duration(_)
             | ForbiddenBehaviour::Idle(_)
             | ForbiddenBehaviour::Rogue(_) => 0,
         }
+    }
+
+    /// Leaves out the jobs that `keeps` refuses by job and number of windows; returns both of
+    /// each.
+    fn retain_jobs(&mut self, mut keeps: impl FnMut(usize, usize) -> bool) -> Vec<(usize, usize)> {
+        let (mut kept_runs, mut ends, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for (job, runs) in self.jobs() {
+            let windows = self.lookback_windows(runs);
+            if keeps(job, windows) {
+                kept_runs.extend_from_slice(runs);
+                ends.push((job, kept_runs.len()));
+            } else {
+                left_out.push((job, windows));
+            }
+        }
+        (self.runs, self.ends) = (kept_runs, ends);
+        left_out
     }
 
     /// The jobs, each with its selected runs.
@@ -90,6 +108,49 @@ impl BehaviourCheckBuilder {
             ends,
         }
     }
+}
+
+/// Leaves out jobs of the people with the most windows, if the rules look back over more than
+/// `bound`. Returns the number of windows that are left out.
+pub(crate) fn limit_lookback(
+    context: &EvaluationContext<'_>,
+    checks: &mut [BehaviourCheck],
+    bound: usize,
+    findings: &mut Findings,
+) -> usize {
+    let mut windows: BTreeMap<usize, usize> = BTreeMap::new();
+    for check in &*checks {
+        for (job, runs) in check.jobs() {
+            let person = context.jobs[job].person;
+            *windows.entry(person).or_default() += check.lookback_windows(runs);
+        }
+    }
+    if windows.values().sum::<usize>() <= bound {
+        return 0;
+    }
+    let share = fair_share(windows.into_values().collect(), bound);
+    let mut used: BTreeMap<usize, usize> = BTreeMap::new();
+    let (mut left, mut excess) = (bound, 0);
+    for check in checks {
+        // The first rules take the share of a person, so that it does not pass from rule to
+        // rule.
+        let left_out = check.retain_jobs(|job, windows| {
+            let used = used.entry(context.jobs[job].person).or_default();
+            let fits = *used + windows <= share && windows <= left;
+            if fits {
+                *used += windows;
+                left -= windows;
+            }
+            fits
+        });
+        for (job, windows) in left_out {
+            excess += windows;
+            let why = "the rules look back over too many jobs and processes";
+            let (kind, subject) = (check.behaviour.kind(), SubjectIndex::Job(job));
+            findings.add_unknown(check.policy, kind, subject, why);
+        }
+    }
+    excess
 }
 
 /// A limit of a person, evaluated as a behaviour of its processes.

@@ -2,6 +2,7 @@
 //! condition that does not hold settles; a subject that is gone closes its violation.
 
 mod lifecycle;
+mod room;
 
 use super::super::enforcement::breaker::{CircuitBreaker, EndKind};
 use super::super::enforcement::ended_jobs::{ContainerUser, PidStart, SimulatedEnd};
@@ -24,6 +25,7 @@ use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardRecord, GuardStep, RuleName, ViolationSubject,
 };
 use lifecycle::{close_outdated, create_states, ends_with_processes, over_record};
+use room::make_room;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,8 +55,13 @@ pub(crate) fn apply(
             .or_default();
         of_rule.digest = context.compiled_rules.policy_digest(*policy);
     }
-    let existing: usize = violations.values().map(|of_rule| of_rule.of.len()).sum();
-    let mut room = bounds.violations.saturating_sub(existing);
+    let refused = make_room(
+        context,
+        &mut violations,
+        findings,
+        bounds.violations,
+        (&mut records, overflow),
+    );
     // If findings were dropped, a missing finding does not show that a condition no longer
     // holds.
     let is_whole = findings.dropped == 0;
@@ -89,8 +96,8 @@ pub(crate) fn apply(
             snoozes: &mut snoozes,
             doubt_tracker: &doubt_tracker,
         };
-        let mut subjects =
-            create_states(context, &mut of_rule.of, found, &mut room, overflow).into_iter();
+        let is_refused = |subject: SubjectIndex| refused.contains(&(policy, rule.kind, subject));
+        let mut subjects = create_states(context, &mut of_rule.of, found, is_refused).into_iter();
         of_rule.of.retain(|subject, violation| {
             let index = subjects.next().flatten();
             match index.and_then(|index| found.get(&index)) {

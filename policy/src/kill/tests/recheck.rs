@@ -1,6 +1,6 @@
 //! Tests of the recheck.
 
-use super::super::recheck::{RecheckContext, veto};
+use super::super::recheck::{NamedContainers, RecheckContext, veto};
 use super::super::*;
 use super::fixture::*;
 use crate::select::Glob;
@@ -58,6 +58,7 @@ fn context<'a>(
         roles: &test_host.roles,
         operators: "gpukill-operators",
         processes: &test_host.process_table,
+        containers: Box::leak(Box::new(NamedContainers::new(&test_host.process_table))),
         family: Box::leak(Box::new(test_host.daemon_family())),
         protection: &test_host.protection,
         before: test_host.process_table.get(&target.key.pid),
@@ -381,6 +382,21 @@ fn late_member_has_the_name_of_its_container() {
         };
         assert_eq!(veto(&late_target, &late, &again), expected, "{name}");
     }
+    // The name of a container of the same id, of another user manager, is no name of this one.
+    test_host.process_mut(300).container = Reading::Value(Some(Container {
+        manager: Some(ALICE),
+        ..container('a', "dev", None)
+    }));
+    let unknown = "its container is not known, and the admin protects some containers";
+    let root = caller(0, &[]);
+    let again = RecheckContext {
+        before: Some(&late),
+        ..context(&test_host, &late_target, &root, true)
+    };
+    assert_eq!(
+        veto(&late_target, &late, &again),
+        Some(Outcome::Protected(unknown.into()))
+    );
 }
 
 #[test]
