@@ -15,7 +15,9 @@ use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
-use encoder::{Encoder, Kind, Sample, TextFormat};
+use encoder::TextFormat;
+pub(crate) use encoder::{Encoder, Family, Kind, Sample};
+use gpukill_proto::units::Timestamp;
 
 /// The metrics of this moment.
 pub(crate) fn respond(gateway: &Gateway, view: &DaemonView, headers: &HeaderMap) -> Response {
@@ -29,6 +31,25 @@ pub(crate) fn respond(gateway: &Gateway, view: &DaemonView, headers: &HeaderMap)
 
 fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
     let mut encoder = Encoder::new(format);
+    encode_daemon(&mut encoder, view, gateway.settings.process_metrics);
+    traffic::encode(&mut encoder, gateway, view);
+    encoder.finish()
+}
+
+/// Adds the metrics of a unit that pushes them: those of the daemon, and those of this process,
+/// which started at `started`.
+pub(crate) fn encode_pushed(
+    encoder: &mut Encoder,
+    view: &DaemonView,
+    with_processes: bool,
+    started: Timestamp,
+) {
+    encode_daemon(encoder, view, with_processes);
+    traffic::encode_process(encoder, started);
+}
+
+/// Adds everything that is known of the daemon, its GPUs and their processes.
+fn encode_daemon(encoder: &mut Encoder, view: &DaemonView, with_processes: bool) {
     let current = view.current().ok();
     encoder.family(
         "gpukill_up",
@@ -37,15 +58,13 @@ fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
         [Sample::plain(f64::from(u8::from(current.is_some())))],
     );
     if let Some(frame) = current {
-        gpus::encode(&mut encoder, frame);
-        people::encode(&mut encoder, frame, gateway.settings.process_metrics);
-        daemon::encode_snapshot(&mut encoder, frame);
+        gpus::encode(encoder, frame);
+        people::encode(encoder, frame, with_processes);
+        daemon::encode_snapshot(encoder, frame);
         if let Some(status) = &view.status {
-            daemon::encode_status(&mut encoder, status, frame);
+            daemon::encode_status(encoder, status, frame);
         }
     }
-    traffic::encode(&mut encoder, gateway, view);
-    encoder.finish()
 }
 
 /// The format that `Accept` prefers.
