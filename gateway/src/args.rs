@@ -5,9 +5,14 @@ use std::path::PathBuf;
 
 /// Serves the data of gpukilld over HTTP: REST, live events and metrics.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "gpukill-gateway", version, about)]
+#[command(
+    name = "gpukill-gateway",
+    version,
+    about,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Args {
-    /// What to run instead of the server
+    /// A command beside serving.
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -32,9 +37,9 @@ pub struct Args {
     pub print_default_config: bool,
 }
 
-/// A command other than the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+/// A command that serves nothing.
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Push the metrics to a server by OTLP over HTTP, and listen nowhere
+    /// Push the metrics to the server of [otlp] in the settings, by OTLP over HTTP
     Notify,
 }

@@ -1,9 +1,7 @@
 //! `gpukill-gateway`: the data of gpukilld over HTTP, for browsers, scripts and Prometheus.
 //!
 //! The gateway has no rights of its own and no state: it is one more client of the daemon's socket,
-//! it only reads, and it shows what the daemon shows a plain user. `gpukill-gateway notify` is a unit
-//! of its own: the gateway listens and connects to nothing but the daemon, and it is the other way
-//! round.
+//! it only reads, and it shows what the daemon shows a plain user.
 //!
 //! Read in this order:
 //! - [`settings`], [`args`]: what a run does.
@@ -13,7 +11,8 @@
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
 //! - `live`, `metrics`, `openapi`: events, Prometheus, the description of the API.
-//! - `notify`: the unit that sends.
+//! - `notify`: a unit of its own, which sends and listens nowhere. The server is the other way round:
+//!   it connects to nothing but the daemon.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -38,7 +37,6 @@ use args::{Args, Command};
 use connections::{listeners, serve};
 use gateway::Gateway;
 use gpukill_proto::settings::print_defaults;
-use notify::Notifier;
 use settings::{KEYS, Settings};
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -57,7 +55,7 @@ const BLOCKING_THREADS: usize = 10;
 /// The pause before the gateway ends with an error, where systemd holds its sockets.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the server, or the command of the arguments, until SIGTERM or SIGINT.
+/// Runs the gateway, or the unit of the command, until SIGTERM or SIGINT.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
     // Read before the sockets are taken over, which removes the variable.
@@ -65,6 +63,9 @@ pub fn run(args: &Args) -> ExitCode {
     if args.print_default_config {
         let printed = std::io::stdout().write_all(print_defaults(KEYS).as_bytes());
         return printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if let Some(Command::Notify) = &args.command {
+        return notify::run(args);
     }
     let settings = match Settings::load(args) {
         Ok(settings) => settings,
@@ -76,16 +77,6 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let notifier = match args.command {
-        None => None,
-        Some(Command::Notify) => match Notifier::new(&settings) {
-            Ok(notifier) => Some(notifier),
-            Err(mistake) => {
-                log::warn(&mistake);
-                return ExitCode::from(EXIT_USAGE);
-            }
-        },
-    };
     if args.check_config {
         return ExitCode::SUCCESS;
     }
@@ -96,10 +87,7 @@ pub fn run(args: &Args) -> ExitCode {
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = match notifier {
-                Some(notifier) => runtime.block_on(notifier.run()),
-                None => runtime.block_on(run_server(settings)),
-            };
+            let outcome = runtime.block_on(run_server(settings));
             // A call of the daemon may still wait for its answer.
             runtime.shutdown_background();
             outcome

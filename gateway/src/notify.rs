@@ -10,16 +10,56 @@ mod otlp;
 mod retry;
 mod secret_headers;
 
+use crate::args::Args;
 use crate::settings::Settings;
-use crate::{log, upstream};
+use crate::{EXIT_USAGE, log, upstream};
 use otlp::OtlpChannel;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// The threads that look up names of servers: a second one while the first is stuck.
+const LOOKUP_THREADS: usize = 2;
+
+/// Runs the unit until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let notifier = Settings::load(args).and_then(|settings| Notifier::new(&settings));
+    let notifier = match notifier {
+        Ok(notifier) => notifier,
+        Err(mistakes) => {
+            mistakes.lines().for_each(log::warn);
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    if args.check_config {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(LOOKUP_THREADS)
+        .build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(notifier.run());
+            // A lookup may still wait for its answer.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(error) => Err(format!("cannot start: {error}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            log::warn(&what);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// The unit with its channels, not yet started.
-pub(crate) struct Notifier {
+struct Notifier {
     daemon_socket: PathBuf,
     otlp: Option<OtlpChannel>,
 }
@@ -29,7 +69,7 @@ impl Notifier {
     ///
     /// # Errors
     /// The mistake in a file or a server that the settings name.
-    pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
+    fn new(settings: &Settings) -> Result<Self, String> {
         Ok(Self {
             daemon_socket: settings.daemon_socket.clone(),
             otlp: OtlpChannel::new(settings)?,
@@ -40,7 +80,7 @@ impl Notifier {
     ///
     /// # Errors
     /// It cannot start, or a channel ended by itself, which is a bug.
-    pub(crate) async fn run(self) -> Result<(), String> {
+    async fn run(self) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("cannot start: {error}");
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;

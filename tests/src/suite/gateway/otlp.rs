@@ -16,7 +16,7 @@ fn settings(server: &OtlpServer, more: &str) -> String {
 }
 
 fn start_notify(test_box: &TestBox, settings: &str) -> RunningProgram {
-    RunningProgram::start(test_box.gateway_command(settings).arg("notify"))
+    RunningProgram::start(&mut test_box.notify_command(settings))
 }
 
 /// The lines of standard error up to the first that contains this text, and that line.
@@ -274,8 +274,7 @@ fn secret_headers_are_sent_and_never_logged() {
         &format!("interval = \"1s\"\nheaders_file = {file:?}\n"),
     );
     let check = |settings: &str| {
-        let mut command = test_box.gateway_command(settings);
-        CommandOutput::run(command.args(["notify", "--check-config"]))
+        CommandOutput::run(test_box.notify_command(settings).arg("--check-config"))
     };
     set_mode(0o644);
     let refused = check(&settings);
