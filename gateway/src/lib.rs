@@ -12,6 +12,8 @@
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
 //! - `live`, `metrics`: events, Prometheus.
 //! - `openapi`, `reference`: the description of the API, for programs and for people.
+//! - `notify`: a unit of its own, which sends and listens nowhere. The server is the other way round:
+//!   it connects to nothing but the daemon.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -23,6 +25,7 @@ mod gateway;
 mod live;
 mod log;
 mod metrics;
+mod notify;
 mod openapi;
 mod parameters;
 mod problem;
@@ -32,7 +35,7 @@ mod routes;
 pub mod settings;
 mod upstream;
 
-use args::Args;
+use args::{Args, Command};
 use connections::{listeners, serve};
 use gateway::Gateway;
 use gpukill_proto::settings::print_defaults;
@@ -54,7 +57,7 @@ const BLOCKING_THREADS: usize = 10;
 /// The pause before the gateway ends with an error, where systemd holds its sockets.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the gateway until SIGTERM or SIGINT.
+/// Runs the gateway, or the unit of the command, until SIGTERM or SIGINT.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
     // Read before the sockets are taken over, which removes the variable.
@@ -62,6 +65,9 @@ pub fn run(args: &Args) -> ExitCode {
     if args.print_default_config {
         let printed = std::io::stdout().write_all(print_defaults(KEYS).as_bytes());
         return printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if let Some(Command::Notify) = &args.command {
+        return notify::run(args);
     }
     let settings = match Settings::load(args) {
         Ok(settings) => settings,

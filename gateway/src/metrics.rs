@@ -14,12 +14,15 @@ mod views;
 use crate::document::weighted;
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
+use crate::settings::Settings;
 use crate::upstream::DaemonView;
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
-use encoder::{Encoder, Kind, Sample, TextFormat};
+use encoder::TextFormat;
+pub(crate) use encoder::{Encoder, Family, Kind, Sample};
+use gpukill_proto::units::Timestamp;
 use views::OtherNames;
 
 /// The parameter of [`respond`].
@@ -60,21 +63,58 @@ pub(crate) fn respond(
 
 fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
     let mut encoder = Encoder::new(format);
-    let current = view.current().ok();
-    encode_up(&mut encoder, current.is_some());
-    if let Some(frame) = current {
-        gpus::encode(&mut encoder, frame);
-        people::encode(&mut encoder, frame, gateway.settings.process_metrics);
-        if gateway.settings.job_metrics {
-            jobs::encode(&mut encoder, frame);
-        }
-        daemon::encode_snapshot(&mut encoder, frame);
-        if let Some(status) = &view.status {
-            daemon::encode_status(&mut encoder, status, frame);
-        }
-    }
+    encode_daemon(
+        &mut encoder,
+        view,
+        OptionalSeries::from_settings(&gateway.settings),
+    );
     traffic::encode(&mut encoder, gateway, view);
     encoder.finish()
+}
+
+/// The series that are there only if the settings want them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OptionalSeries {
+    processes: bool,
+    jobs: bool,
+}
+
+impl OptionalSeries {
+    pub(crate) const fn from_settings(settings: &Settings) -> Self {
+        Self {
+            processes: settings.process_metrics,
+            jobs: settings.job_metrics,
+        }
+    }
+}
+
+/// Adds the metrics of a unit that pushes them: those of the daemon, and those of this process,
+/// which started at `started`.
+pub(crate) fn encode_pushed(
+    encoder: &mut Encoder,
+    view: &DaemonView,
+    series: OptionalSeries,
+    started: Timestamp,
+) {
+    encode_daemon(encoder, view, series);
+    traffic::encode_process(encoder, started);
+}
+
+/// Adds everything that is known of the daemon, its GPUs and their processes.
+fn encode_daemon(encoder: &mut Encoder, view: &DaemonView, series: OptionalSeries) {
+    let current = view.current().ok();
+    encode_up(encoder, current.is_some());
+    if let Some(frame) = current {
+        gpus::encode(encoder, frame);
+        people::encode(encoder, frame, series.processes);
+        if series.jobs {
+            jobs::encode(encoder, frame);
+        }
+        daemon::encode_snapshot(encoder, frame);
+        if let Some(status) = &view.status {
+            daemon::encode_status(encoder, status, frame);
+        }
+    }
 }
 
 /// The metrics of GPUs under the names of another exporter.
@@ -122,7 +162,6 @@ fn preferred_format(headers: &HeaderMap) -> TextFormat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
     use crate::upstream::tests::view;
     use std::collections::BTreeSet;
     use std::sync::Arc;

@@ -1,12 +1,17 @@
 //! The settings of the gateway: one table of keys, with values from defaults, file, environment and
 //! command line, in this order. All mistakes are reported at once.
 
-use crate::args::Args;
-use gpukill_proto::settings::value::{boolean, number, text};
+mod url;
+
+pub use url::HttpUrl;
+
+use crate::args::{Args, Command};
+use gpukill_proto::settings::value::{boolean, duration, number, text};
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
 use std::io::{self, Read as _};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file that is read if it exists and no other is named.
 const USUAL_FILE: &str = "/etc/gpukill/gateway.toml";
@@ -35,6 +40,14 @@ pub struct Settings {
     pub process_metrics: bool,
     /// Whether `/metrics` has series for each job of a batch scheduler.
     pub job_metrics: bool,
+    /// The server that gpukill-notify pushes metrics to.
+    pub otlp_endpoint: Option<HttpUrl>,
+    /// The file with the headers of these pushes: a path, or the name of a credential of systemd.
+    pub otlp_headers_file: Option<String>,
+    /// The time from one push to the next.
+    pub otlp_interval: Duration,
+    /// Attributes of the box beside those that gpukill-notify knows: names and values.
+    pub otlp_attributes: Vec<(String, String)>,
 }
 
 /// An address to listen on.
@@ -174,7 +187,77 @@ pub const KEYS: &[Key<Settings>] = &[
                most 256.",
         set: |settings, value| boolean(value).map(|it| settings.job_metrics = it),
     },
+    Key {
+        section: "otlp",
+        name: "endpoint",
+        variable: "GPUKILL_GATEWAY_OTLP_ENDPOINT",
+        default: "",
+        help: "The server to which gpukill-notify.service pushes the metrics by OTLP over HTTP, for\n\
+               example \"http://127.0.0.1:4318\" or \"https://otel.example.org\". The path\n\
+               /v1/metrics is added.",
+        set: |settings, value| {
+            let url = HttpUrl::parse(&text(value)?)?;
+            if url.path().ends_with(METRICS_PATH) {
+                return Err(format!(
+                    "ends with {METRICS_PATH}, which is added: leave it out"
+                ));
+            }
+            settings.otlp_endpoint = Some(url);
+            Ok(())
+        },
+    },
+    Key {
+        section: "otlp",
+        name: "headers_file",
+        variable: "GPUKILL_GATEWAY_OTLP_HEADERS_FILE",
+        default: "",
+        help: "A file with headers of each push, one \"Name: value\" a line, which not every user may\n\
+               read. A name without a slash is that of a credential of systemd: \"otlp-headers\".",
+        set: |settings, value| text(value).map(|it| settings.otlp_headers_file = Some(it)),
+    },
+    Key {
+        section: "otlp",
+        name: "interval",
+        variable: "GPUKILL_GATEWAY_OTLP_INTERVAL",
+        default: "\"15s\"",
+        help: "The time from one push to the next.",
+        set: |settings, value| {
+            let (min, max) = (Duration::from_secs(1), Duration::from_secs(3_600));
+            duration(value, min, max).map(|it| settings.otlp_interval = it)
+        },
+    },
+    Key {
+        section: "otlp",
+        name: "attributes",
+        variable: "GPUKILL_GATEWAY_OTLP_ATTRIBUTES",
+        default: "[]",
+        help: "Resource attributes beside host.name, service.name, service.version and\n\
+               service.instance.id, or in place of them: \"deployment.environment.name=lab\".",
+        set: |settings, value| {
+            let all = texts(value)?;
+            settings.otlp_attributes = all
+                .iter()
+                .map(|it| parse_attribute(it))
+                .collect::<Result<_, _>>()?;
+            Ok(())
+        },
+    },
 ];
+
+/// The path of metrics below that of an OTLP server.
+pub(crate) const METRICS_PATH: &str = "/v1/metrics";
+
+/// Parses `name=value`.
+fn parse_attribute(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        !name.is_empty() && name.chars().all(is_allowed)
+    };
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not an attribute like \"name=value\"")),
+    }
+}
 
 fn texts(value: &toml::Value) -> Result<Vec<String>, String> {
     let all = value.as_array().ok_or("is not a list of texts")?;
@@ -250,6 +333,9 @@ impl Settings {
                 add(what);
             }
         }
+        if matches!(args.command, Some(Command::Notify)) && settings.otlp_endpoint.is_none() {
+            add("otlp.endpoint: is not set, so that there is nothing to push".into());
+        }
         match mistakes.is_empty() {
             true => Ok(settings),
             false => Err(mistakes),
@@ -310,6 +396,43 @@ mod tests {
             (256, 32)
         );
         assert!(!settings.behind_proxy && !settings.process_metrics && !settings.job_metrics);
+        assert_eq!(settings.otlp_endpoint, None);
+        assert_eq!(settings.otlp_interval, Duration::from_secs(15));
+    }
+
+    #[test]
+    fn notify_needs_a_server_and_listens_nowhere() {
+        let missing = resolve("", &["notify"]).unwrap_err();
+        assert_eq!(
+            missing,
+            ["otlp.endpoint: is not set, so that there is nothing to push"]
+        );
+        let file =
+            "[otlp]\nendpoint = \"https://otel.example.org/otlp\"\nattributes = [\"a.b=c=d\"]\n";
+        let settings = resolve(file, &["notify", "--socket", "/run/x.sock"]).unwrap();
+        let endpoint = settings.otlp_endpoint.map(|it| it.to_string());
+        assert_eq!(endpoint.as_deref(), Some("https://otel.example.org/otlp"));
+        assert_eq!(
+            settings.otlp_attributes,
+            [("a.b".to_owned(), "c=d".to_owned())]
+        );
+        assert_eq!(settings.daemon_socket, Path::new("/run/x.sock"));
+        let listens = ["gpukill-gateway", "notify", "--listen", "127.0.0.1:0"];
+        assert!(Args::try_parse_from(listens).is_err());
+    }
+
+    #[test]
+    fn mistakes_in_pushes_are_reported_without_secrets() {
+        let file = "[otlp]\nendpoint = \"https://alice:secret@box\"\ninterval = \"1ms\"\n\
+                    attributes = [\"=x\"]\nheaders = \"x\"\n";
+        let mistakes = resolve(file, &[]).unwrap_err();
+        assert!(!mistakes.concat().contains("alice"), "{mistakes:?}");
+        assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+        assert!(mistakes[1].contains("\"1s\" to \"1h\""), "{mistakes:?}");
+        assert!(mistakes[2].contains("is not an attribute"), "{mistakes:?}");
+        assert!(mistakes[3].contains("otlp.headers"), "{mistakes:?}");
+        let twice = resolve("[otlp]\nendpoint = \"http://box/v1/metrics\"\n", &[]);
+        assert!(twice.unwrap_err()[0].contains("leave it out"));
     }
 
     #[test]

@@ -297,7 +297,7 @@ impl Upstream {
 }
 
 /// Whether two messages differ in nothing but numbers, such as how long the daemon has been silent.
-fn is_same_reason(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_reason(one: &str, other: &str) -> bool {
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     words(one) == words(other)
 }

@@ -1,11 +1,12 @@
 //! `gpukill-gateway`: the documents of the client over HTTP, live events and metrics; who may send
-//! what; and a daemon that goes and comes back.
+//! what; a daemon that goes and comes back; and metrics that are pushed.
 
 mod activation;
 mod documents;
 mod events;
 mod limits;
 mod metrics;
+mod otlp;
 mod requests;
 
 use gpukill_tests::harness::{Daemon, Gateway, TestBox, TestProcess, eventually};

@@ -1,4 +1,5 @@
-//! The gateway under its own units: on sockets of systemd, without a network of its own.
+//! The gateway and the unit that pushes metrics under their own units: on sockets of systemd, without
+//! a network of its own; and without a listener.
 
 use super::InstalledBox;
 use gpukill_tests::harness::{binaries, eventually};
@@ -24,11 +25,8 @@ fn get(it: &InstalledBox, path: &str, socket: &str) -> Option<(u16, String)> {
     Some((status, body.to_owned()))
 }
 
-#[test]
-fn gateway_serves_on_passed_sockets_without_rights() {
-    let Some(it) = InstalledBox::with_settings("") else {
-        return;
-    };
+/// Installs the program with its users and these units.
+fn install(it: &InstalledBox, units: &[&str]) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../systemd/gateway");
     let copy = |file: &str, to: &str| {
         let text = std::fs::read_to_string(sources.join(file)).unwrap();
@@ -37,11 +35,69 @@ fn gateway_serves_on_passed_sockets_without_rights() {
     it.copy_into_box(&binaries().gateway, "/usr/bin/gpukill-gateway");
     let sysusers = "/usr/lib/sysusers.d/gpukill-gateway.conf";
     copy("sysusers.conf", sysusers);
-    for unit in ["gpukill-gateway.service", "gpukill-gateway.socket"] {
+    for unit in units {
         copy(unit, &format!("/etc/systemd/system/{unit}"));
     }
     it.run_as_root(&["systemd-sysusers", sysusers]);
     it.run_as_root(&["systemctl", "daemon-reload"]);
+}
+
+/// Listens on port 4318, accepts what arrives, and writes the first line of each request to a file.
+const COLLECT_SCRIPT: &str = "
+    use IO::Socket::INET;
+    my $listener = IO::Socket::INET->new(
+        LocalAddr => '127.0.0.1:4318', Listen => 5, ReuseAddr => 1) or die \"$!\\n\";
+    while (my $from = $listener->accept) {
+        my ($first, $length) = (scalar <$from>, 0);
+        while (<$from>) { last if /^\\r\\n/; $length = $1 if /^content-length: (\\d+)/i }
+        read($from, my $body, $length);
+        print $from \"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\nConnection: close\\r\\n\\r\\n\";
+        close $from;
+        open(my $pushes, '>>', '/run/pushes') or die; print $pushes $first; close $pushes;
+    }";
+
+#[test]
+fn metrics_are_pushed_without_rights_and_once_more_at_the_stop() {
+    let Some(it) = InstalledBox::with_settings("") else {
+        return;
+    };
+    install(&it, &["gpukill-notify.service"]);
+    let settings = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\ninterval = \"1h\"\n\
+                    headers_file = \"otlp-headers\"\n";
+    it.write("/etc/gpukill/gateway.toml", settings);
+    it.write("/etc/otlp-headers", "Authorization: Bearer abcdef123\n");
+    it.write(
+        "/etc/systemd/system/gpukill-notify.service.d/headers.conf",
+        "[Service]\nLoadCredential=otlp-headers:/etc/otlp-headers\n",
+    );
+    it.write(
+        "/etc/systemd/system/collector.service",
+        "[Service]\nExecStart=/usr/bin/perl /run/collect.pl\n",
+    );
+    it.write("/run/collect.pl", COLLECT_SCRIPT);
+    it.run_as_root(&["systemctl", "daemon-reload"]);
+    it.run_as_root(&["systemctl", "start", "collector", "gpukill-notify"]);
+    let pushes = || {
+        let text = std::fs::read_to_string(it.path("/run/pushes")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    eventually("the first push", || (pushes().len() == 1).then_some(()));
+    assert_eq!(pushes(), ["POST /v1/metrics HTTP/1.1"]);
+    let pid = it.unit_property("gpukill-notify", "MainPID");
+    let state = it.run_as_root(&["cat", &format!("/proc/{pid}/status")]);
+    assert!(state.contains("CapEff:\t0000000000000000"), "{state}");
+    it.run_as_root(&["systemctl", "stop", "gpukill-notify"]);
+    eventually("the last push", || (pushes().len() == 2).then_some(()));
+    assert_eq!(it.unit_property("gpukill-notify", "Result"), "success");
+    it.run_as_root(&["systemctl", "stop", "collector"]);
+}
+
+#[test]
+fn gateway_serves_on_passed_sockets_without_rights() {
+    let Some(it) = InstalledBox::with_settings("") else {
+        return;
+    };
+    install(&it, &["gpukill-gateway.service", "gpukill-gateway.socket"]);
     it.run_as_root(&["systemctl", "start", "gpukill-gateway.socket"]);
     // A service that fails at once, however often, does not close the addresses.
     for property in ["TriggerLimitIntervalUSec", "TriggerLimitBurst"] {
