@@ -2,10 +2,13 @@
 //! what; and a daemon that goes and comes back.
 
 mod activation;
+mod boards;
 mod documents;
 mod events;
 mod limits;
 mod metrics;
+mod prometheus;
+mod promql;
 mod requests;
 
 use gpukill_tests::harness::{Gateway, TestBox, TestProcess, eventually};
