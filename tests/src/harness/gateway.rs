@@ -99,6 +99,12 @@ impl Gateway {
         self.address
     }
 
+    /// Its pid.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
     /// Opens a connection.
     ///
     /// # Panics

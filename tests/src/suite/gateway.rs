@@ -2,11 +2,14 @@
 //! what; a daemon that goes and comes back; and metrics that are pushed.
 
 mod activation;
+mod boards;
 mod documents;
 mod events;
 mod limits;
 mod metrics;
 mod otlp;
+mod prometheus;
+mod promql;
 mod requests;
 
 use gpukill_tests::harness::{Daemon, Gateway, TestBox, TestProcess, eventually};

@@ -2,7 +2,7 @@
 
 use super::{DATE, page_text};
 use crate::roff::Page;
-use crate::{client, daemon, files};
+use crate::{client, daemon, files, gateway};
 use clap::{Arg, Command, ValueEnum as _};
 use gpukillctl::exit::Exit;
 use std::collections::BTreeSet;
@@ -31,6 +31,7 @@ fn all() -> Vec<(String, Command)> {
     let mut all = of(&client::built_command(), 1);
     all.extend(of(&daemon::built_command(), 8));
     all.extend(of(&daemon::helper_command(), 8));
+    all.extend(of(&gateway::built_command(), 8));
     all
 }
 
