@@ -28,6 +28,8 @@ use tarpc::{ClientMessage, Response};
 
 pub use gpukillctl::archive::manifest::fuzz as manifest;
 
+pub use gpukill_gateway::fuzz_api::{gateway_query, gateway_request};
+
 pub use gpukilld::fuzz_api::{
     cgroup, command, container, copy, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
     login_uid, mappings, reset_answer, reset_request, sensor, sent, sockets, stat, status,
@@ -49,6 +51,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rogue_rules", rogue_rules),
     ("environment", environment),
     ("gateway_settings", gateway_settings),
+    ("gateway_query", gateway_query),
+    ("gateway_request", gateway_request),
     ("text", text),
     ("durations", durations),
     ("selector", selector),

@@ -21,6 +21,7 @@ mod calls;
 mod connections;
 mod daemon;
 mod document;
+pub mod fuzz_api;
 mod gateway;
 mod live;
 mod log;
