@@ -35,7 +35,7 @@ pub(super) fn encode(encoder: &mut Encoder, frame: &Frame) {
                     ("uuid", uuid.to_owned()),
                     ("gpu", gpu.to_string()),
                     ("scheduler", scheduler.to_owned()),
-                    ("job", job),
+                    ("scheduler_job", job),
                 ];
                 Some(Sample::new(labels, count(memory.known())?))
             }),
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "gpukill_job_memory_bytes{uuid=\"GPU-1\",gpu=\"0\",scheduler=\"slurm\",job=\"7\"} \
+                "gpukill_job_memory_bytes{uuid=\"GPU-1\",gpu=\"0\",scheduler=\"slurm\",scheduler_job=\"7\"} \
                  11",
                 "gpukill_job_series_dropped 0",
             ]
@@ -121,7 +121,7 @@ mod tests {
         });
         let lines = lines(all.collect());
         assert_eq!(lines.len(), MAX_JOBS + 1);
-        assert!(!lines.iter().any(|line| line.contains("job=\"7\"")));
+        assert!(!lines.iter().any(|line| line.contains("scheduler_job=\"7\"")));
         assert_eq!(lines.last().unwrap(), "gpukill_job_series_dropped 44");
     }
 }

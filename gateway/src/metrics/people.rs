@@ -173,7 +173,7 @@ fn encode_processes(encoder: &mut Encoder, processes: &[ProcessDocument]) {
     largest.truncate(MAX_PROCESSES);
     let labels = |process: &ProcessDocument| {
         let instance = process.gpu_instance.zip(process.compute_instance);
-        let instance = instance.map(|(gpu, compute)| ("instance", format!("{gpu}/{compute}")));
+        let instance = instance.map(|(gpu, compute)| ("mig", format!("{gpu}/{compute}")));
         let mut labels = vec![
             ("uuid", process.gpu_id.clone()),
             ("gpu", process.gpu_index.to_string()),
