@@ -121,7 +121,11 @@ mod tests {
         });
         let lines = lines(all.collect());
         assert_eq!(lines.len(), MAX_JOBS + 1);
-        assert!(!lines.iter().any(|line| line.contains("scheduler_job=\"7\"")));
+        assert!(
+            !lines
+                .iter()
+                .any(|line| line.contains("scheduler_job=\"7\""))
+        );
         assert_eq!(lines.last().unwrap(), "gpukill_job_series_dropped 44");
     }
 }
