@@ -1,12 +1,21 @@
 //! The command line of gpukill-gateway.
 
-use clap::Parser;
+use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Serves the data of gpukilld over HTTP: REST, live events and metrics.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "gpukill-gateway", version, about)]
+#[command(
+    name = "gpukill-gateway",
+    version,
+    about,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Args {
+    /// A command beside serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// Read settings from FILE [default: /etc/gpukill/gateway.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -26,4 +35,35 @@ pub struct Args {
     /// Print a commented file with all settings and their defaults, and exit
     #[arg(long, conflicts_with = "check_config")]
     pub print_default_config: bool,
+}
+
+/// A command that serves nothing.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Make tokens for callers
+    #[command(subcommand)]
+    Token(TokenCommand),
+}
+
+/// A command about tokens.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TokenCommand {
+    /// Print a new token to standard error, once, and the lines to add to /etc/gpukill/tokens.toml
+    /// to standard output
+    New(NewToken),
+}
+
+/// `token new`
+#[derive(Debug, Clone, ClapArgs)]
+pub struct NewToken {
+    /// The name of the token in the file: who or what uses it
+    pub name: String,
+
+    /// What the token is for: look for everything, metrics for /metrics
+    #[arg(long, default_value = "look")]
+    pub scope: String,
+
+    /// The time at which it stops to be valid: 2027-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! The listening sockets and the connections: how many at once, how slow, and how they end.
 
+use crate::access::Access;
 use crate::gateway::Gateway;
 use crate::log;
 use crate::problem::Problem;
@@ -186,6 +187,7 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
+    let anonymous = gateway.settings.anonymous;
     // A lack of descriptors lasts, and one message says it.
     let mut is_failing = false;
     loop {
@@ -214,7 +216,7 @@ pub(crate) async fn serve(
                 let (gateway, stop) = (Arc::clone(&gateway), stop.clone());
                 connections.spawn(async move {
                     let _slot = slot;
-                    run(stream, gateway, stop).await;
+                    run(stream, gateway, anonymous, stop).await;
                 });
             }
             None => {
@@ -255,11 +257,16 @@ async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
     Ok((Box::pin(stream), peer))
 }
 
-/// Serves one connection to its end.
-async fn run(stream: BoxedStream, gateway: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
+/// Serves one connection to its end. A caller without a token has the access `anonymous`.
+async fn run(
+    stream: BoxedStream,
+    gateway: Arc<Gateway>,
+    anonymous: Access,
+    mut stop: watch::Receiver<bool>,
+) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let gateway = Arc::clone(&gateway);
-        async move { Ok::<_, Infallible>(gateway.respond(request).await) }
+        async move { Ok::<_, Infallible>(gateway.respond(request, anonymous).await) }
     });
     let mut builder = http1::Builder::new();
     builder

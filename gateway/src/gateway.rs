@@ -1,5 +1,6 @@
 //! What all requests share, and the way of a request: checks, route, answer, protecting headers.
 
+use crate::access::{Access, Caller};
 use crate::calls::Calls;
 use crate::connections::ConnectionSlots;
 use crate::metrics::traffic::Traffic;
@@ -7,13 +8,14 @@ use crate::problem::Problem;
 use crate::request_check::{check, protect};
 use crate::routes;
 use crate::settings::Settings;
+use crate::tokens::Tokens;
 use crate::upstream::DaemonView;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use hyper::body::Incoming;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tokio::sync::{Semaphore, watch};
 use tower_service::Service as _;
 
@@ -24,6 +26,8 @@ const MAX_PARTS: usize = 4;
 pub(crate) struct Gateway {
     /// The settings.
     pub(crate) settings: Settings,
+    /// The valid tokens.
+    pub(crate) tokens: Tokens,
     /// What is known of the daemon.
     pub(crate) view: watch::Receiver<Arc<DaemonView>>,
     /// Calls to the daemon on request.
@@ -46,7 +50,7 @@ pub(crate) struct Gateway {
 pub(crate) struct MatchedRoute(pub(crate) &'static str);
 
 impl Gateway {
-    /// A gateway with its routes.
+    /// A gateway with its routes, and without tokens.
     pub(crate) fn new(
         settings: Settings,
         view: watch::Receiver<Arc<DaemonView>>,
@@ -54,6 +58,7 @@ impl Gateway {
     ) -> Arc<Self> {
         let gateway = Arc::new(Self {
             view,
+            tokens: Tokens::default(),
             calls: Calls::new(settings.daemon_socket.clone()),
             slots: Arc::new(ConnectionSlots::new(&settings)),
             part_turns: Arc::new(Semaphore::new(MAX_PARTS)),
@@ -68,6 +73,14 @@ impl Gateway {
         gateway
     }
 
+    /// What the caller may see now, if that is at least `needed`.
+    ///
+    /// # Errors
+    /// The token is missing, unknown, expired, or not enough.
+    pub(crate) fn authorize(&self, caller: &Caller, needed: Access) -> Result<Access, Problem> {
+        caller.authorize(&self.tokens, needed, SystemTime::now().into())
+    }
+
     /// What is known of the daemon now.
     pub(crate) fn view(&self) -> Arc<DaemonView> {
         Arc::clone(&self.view.borrow())
@@ -78,10 +91,16 @@ impl Gateway {
         self.traffic.count_refused_connection();
     }
 
-    /// Answers a request.
-    pub(crate) async fn respond(&self, request: hyper::Request<Incoming>) -> Response {
+    /// Answers a request that came to an address where anybody has the access `anonymous`.
+    pub(crate) async fn respond(
+        &self,
+        request: hyper::Request<Incoming>,
+        anonymous: Access,
+    ) -> Response {
         let began = Instant::now();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::new(&parts.headers, anonymous);
+        parts.extensions.insert(caller);
         let method = parts.method.clone();
         let mut response = match check(&parts, &self.settings.names) {
             Err(problem) => problem.into_response(),

@@ -8,11 +8,13 @@
 //! - `upstream`: the newest snapshot, from one long poll for all clients.
 //! - `daemon`, `calls`: other calls of the daemon, on request.
 //! - `connections`, `request_check`: who may connect, and which requests are looked at.
+//! - `access`, `tokens`, `trusted_file`: what a caller may see, and the files that say so.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
 //! - `live`, `metrics`, `openapi`: events, Prometheus, the description of the API.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod args;
 mod calls;
 mod connections;
@@ -28,9 +30,11 @@ mod problem;
 mod request_check;
 mod routes;
 pub mod settings;
+mod tokens;
+mod trusted_file;
 mod upstream;
 
-use args::Args;
+use args::{Args, Command, NewToken, TokenCommand};
 use connections::{listeners, serve};
 use gateway::Gateway;
 use gpukill_proto::settings::print_defaults;
@@ -39,7 +43,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokens::{Tokens, file_entry, new_token, parse_scope};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -49,20 +54,30 @@ pub const EXIT_USAGE: u8 = 3;
 /// The threads for four calls of the daemon, four parts of the snapshot, and compression.
 const BLOCKING_THREADS: usize = 10;
 
+/// How often the files of tokens and certificates are looked at for changes.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The pause before the gateway ends with an error, where systemd holds its sockets.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the gateway until SIGTERM or SIGINT.
+/// Runs the gateway until SIGTERM or SIGINT, or another command to its end.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
     // Read before the sockets are taken over, which removes the variable.
     let has_passed_sockets = std::env::var_os("LISTEN_FDS").is_some();
+    if let Some(Command::Token(TokenCommand::New(wanted))) = &args.command {
+        return print_token(wanted);
+    }
     if args.print_default_config {
         let printed = std::io::stdout().write_all(print_defaults(KEYS).as_bytes());
         return printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
-    let settings = match Settings::load(args) {
-        Ok(settings) => settings,
+    let loaded = Settings::load(args).and_then(|settings| {
+        let tokens = Tokens::load(&settings.tokens)?;
+        Ok((settings, tokens))
+    });
+    let (settings, tokens) = match loaded {
+        Ok(loaded) => loaded,
         Err(mistakes) => {
             mistakes.lines().for_each(log::warn);
             if !args.check_config {
@@ -81,7 +96,7 @@ pub fn run(args: &Args) -> ExitCode {
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(run_server(settings));
+            let outcome = runtime.block_on(run_server(settings, tokens));
             // A call of the daemon may still wait for its answer.
             runtime.shutdown_background();
             outcome
@@ -106,14 +121,55 @@ fn pause_before_failure(has_passed_sockets: bool) {
     }
 }
 
-async fn run_server(settings: Settings) -> Result<(), String> {
+/// Prints a new token and the lines of the tokens file for it.
+fn print_token(wanted: &NewToken) -> ExitCode {
+    let token = match new_token() {
+        Ok(token) => token,
+        Err(error) => {
+            log::warn(&format!("cannot make a token: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let entry = parse_scope(&wanted.scope)
+        .and_then(|scope| file_entry(&wanted.name, scope, wanted.expires.as_deref(), &token));
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(mistake) => {
+            log::warn(&mistake);
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    // The token is of use only with its lines in the file.
+    let printed = std::io::stdout().write_all(entry.as_bytes());
+    let printed =
+        printed.and_then(|()| writeln!(std::io::stderr(), "the token, shown only now: {token}"));
+    printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+/// Reads the files of tokens again when they change, and at each SIGHUP.
+async fn follow_files(gateway: Arc<Gateway>, mut hangup: Signal) {
+    loop {
+        let is_requested = tokio::select! {
+            _ = hangup.recv() => true,
+            () = tokio::time::sleep(FILE_CHECK_INTERVAL) => false,
+        };
+        gateway
+            .tokens
+            .reload(&gateway.settings.tokens, is_requested);
+    }
+}
+
+async fn run_server(settings: Settings, tokens: Tokens) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot start: {error}");
     let listeners = listeners(&settings)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let view = upstream::start(settings.daemon_socket.clone()).map_err(failed)?;
     let (stop, stopped) = watch::channel(false);
     let gateway = Gateway::new(settings, view, stopped.clone());
+    gateway.tokens.replace(tokens);
+    tokio::spawn(follow_files(Arc::clone(&gateway), hangup));
     let mut servers = JoinSet::new();
     for listener in listeners {
         log::info(&format!("listening on {}", listener.address()));

@@ -5,8 +5,9 @@
 //! | `snapshot` | the document of `/api/v1/snapshot`; its id identifies the content |
 //! | `lag` | `{"dropped": N}`: this client read too slowly for N snapshots, and gets the newest |
 //! | `state` | whether there is current data; if not why, and the age of the data |
-//! | `end` | the gateway stops; a browser connects again by itself |
+//! | `end` | the gateway stops, or the token has expired; a browser connects again by itself |
 
+use crate::access::{Access, Caller};
 use crate::gateway::Gateway;
 use crate::problem::Problem;
 use crate::upstream::DaemonView;
@@ -40,12 +41,16 @@ const RETRY: &[u8] = b"retry: 5000\n\n";
 ///
 /// # Errors
 /// There are too many streams, or the gateway stops.
-pub(crate) fn respond(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Result<Response, Problem> {
+pub(crate) fn respond(
+    gateway: &Arc<Gateway>,
+    caller: Caller,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
     let place = Arc::clone(&gateway.streams).try_acquire_owned();
     let place = place.map_err(|_| Problem::busy("the gateway has too many live streams", 5))?;
     let last_event = headers.get("last-event-id");
     let last_event = last_event.and_then(|id| id.to_str().ok());
-    let stream = LiveStream::new(gateway, place, last_event);
+    let stream = LiveStream::new(gateway, caller, place, last_event);
     let stream = futures::stream::unfold(stream, LiveStream::next);
     let mut response = Response::new(Body::from_stream(stream));
     let headers = response.headers_mut();
@@ -58,6 +63,7 @@ pub(crate) fn respond(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Result<Res
 
 /// The stream of one client.
 struct LiveStream {
+    caller: Caller,
     view: watch::Receiver<Arc<DaemonView>>,
     stop: watch::Receiver<bool>,
     /// Events that the client has not read yet: at most a few, because more are made only when it
@@ -78,8 +84,14 @@ struct LiveStream {
 }
 
 impl LiveStream {
-    fn new(gateway: &Arc<Gateway>, place: OwnedSemaphorePermit, last_event: Option<&str>) -> Self {
+    fn new(
+        gateway: &Arc<Gateway>,
+        caller: Caller,
+        place: OwnedSemaphorePermit,
+        last_event: Option<&str>,
+    ) -> Self {
         let mut stream = Self {
+            caller,
             view: gateway.view.clone(),
             stop: gateway.stop.clone(),
             pending: VecDeque::from([Bytes::from_static(RETRY)]),
@@ -108,10 +120,7 @@ impl LiveStream {
             let heartbeat = tokio::time::Instant::from_std(self.quiet_since + HEARTBEAT_INTERVAL);
             tokio::select! {
                 biased;
-                _ = self.stop.changed() => {
-                    self.pending.push_back(event("end", &json!({})));
-                    self.has_ended = true;
-                }
+                _ = self.stop.changed() => self.end(),
                 // A clock of its own: news that are no event for this client delay it never.
                 () = tokio::time::sleep_until(heartbeat) => {
                     self.pending.push_back(Bytes::from_static(HEARTBEAT));
@@ -125,8 +134,16 @@ impl LiveStream {
         }
     }
 
-    /// Adds what is new since the last event.
+    fn end(&mut self) {
+        self.pending.push_back(event("end", &json!({})));
+        self.has_ended = true;
+    }
+
+    /// Adds what is new since the last event. Ends the stream of a token that is not valid any more.
     fn add_news(&mut self) {
+        if self.gateway.authorize(&self.caller, Access::Look).is_err() {
+            return self.end();
+        }
         let view = Arc::clone(&self.view.borrow_and_update());
         if let Some(frame) = &view.frame
             && self.sent != Some(frame.sequence)
@@ -192,10 +209,16 @@ impl DroppedFrames {
 mod tests {
     use super::*;
     use crate::settings::Settings;
+    use crate::tokens::{TokenDigest, Tokens, file_entry};
     use crate::upstream::tests::{snapshot, view};
     use crate::upstream::{DaemonFailure, Frame};
     use gpukill_proto::units::Timestamp;
     use std::time::SystemTime;
+
+    const ANYBODY: Caller = Caller {
+        anonymous: Access::Look,
+        token: None,
+    };
 
     fn names(stream: &mut LiveStream) -> Vec<String> {
         let events = stream.pending.drain(..);
@@ -222,8 +245,8 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        assert!(respond(&gateway, &HeaderMap::new()).is_err());
-        let mut stream = LiveStream::new(&gateway, place, None);
+        assert!(respond(&gateway, ANYBODY, &HeaderMap::new()).is_err());
+        let mut stream = LiveStream::new(&gateway, ANYBODY, place, None);
         assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
         stream.add_news();
         assert_eq!(names(&mut stream), [""; 0]);
@@ -254,7 +277,7 @@ mod tests {
         stream.add_news();
         assert_eq!(names(&mut stream).last().unwrap(), "event: state");
         drop(stream);
-        assert!(respond(&gateway, &HeaderMap::new()).is_ok());
+        assert!(respond(&gateway, ANYBODY, &HeaderMap::new()).is_ok());
     }
 
     #[tokio::test]
@@ -268,7 +291,7 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        let mut stream = LiveStream::new(&gateway, place, None);
+        let mut stream = LiveStream::new(&gateway, ANYBODY, place, None);
         assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
         stream.quiet_since = Instant::now().checked_sub(HEARTBEAT_INTERVAL).unwrap();
         // The same snapshot again.
@@ -276,6 +299,31 @@ mod tests {
         let (event, stream) = stream.next().await.unwrap();
         assert_eq!(event.unwrap(), HEARTBEAT);
         assert!(stream.quiet_since.elapsed() < HEARTBEAT_INTERVAL);
+    }
+
+    #[test]
+    fn stream_ends_with_its_token() {
+        let (_sender, receiver) = watch::channel(Arc::new(view(Duration::from_secs(1))));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 1,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let entry = file_entry("a", Access::Look, None, "secret").unwrap();
+        gateway.tokens.replace(Tokens::parse(&entry).unwrap());
+        let caller = Caller {
+            anonymous: Access::None,
+            token: Some(TokenDigest::new("secret")),
+        };
+        let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
+        let mut stream = LiveStream::new(&gateway, caller, place, None);
+        assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
+        let other = file_entry("b", Access::Look, None, "other").unwrap();
+        gateway.tokens.replace(Tokens::parse(&other).unwrap());
+        stream.add_news();
+        assert_eq!(names(&mut stream), ["event: end"]);
+        assert!(stream.has_ended);
     }
 
     #[test]
@@ -290,9 +338,9 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = || Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        let mut same = LiveStream::new(&gateway, place(), Some(&tag));
+        let mut same = LiveStream::new(&gateway, ANYBODY, place(), Some(&tag));
         assert_eq!(names(&mut same), ["retry: 5000"]);
-        let mut other = LiveStream::new(&gateway, place(), Some("other"));
+        let mut other = LiveStream::new(&gateway, ANYBODY, place(), Some("other"));
         assert_eq!(names(&mut other), ["retry: 5000", "event: snapshot"]);
     }
 }

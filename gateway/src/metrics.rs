@@ -8,6 +8,7 @@ mod gpus;
 mod people;
 pub(crate) mod traffic;
 
+use crate::access::Access;
 use crate::document::weighted;
 use crate::gateway::Gateway;
 use crate::upstream::DaemonView;
@@ -17,17 +18,22 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use encoder::{Encoder, Kind, Sample, TextFormat};
 
-/// The metrics of this moment.
-pub(crate) fn respond(gateway: &Gateway, view: &DaemonView, headers: &HeaderMap) -> Response {
+/// The metrics of this moment, without people and processes for a caller that may see only numbers.
+pub(crate) fn respond(
+    gateway: &Gateway,
+    view: &DaemonView,
+    headers: &HeaderMap,
+    access: Access,
+) -> Response {
     let format = preferred_format(headers);
-    let mut response = Response::new(Body::from(render(gateway, view, format)));
+    let mut response = Response::new(Body::from(render(gateway, view, format, access)));
     let own = response.headers_mut();
     own.insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     own.insert(VARY, HeaderValue::from_static("Accept"));
     response
 }
 
-fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
+fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat, access: Access) -> String {
     let mut encoder = Encoder::new(format);
     let current = view.current().ok();
     encoder.family(
@@ -38,7 +44,9 @@ fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
     );
     if let Some(frame) = current {
         gpus::encode(&mut encoder, frame);
-        people::encode(&mut encoder, frame, gateway.settings.process_metrics);
+        if access >= Access::Metrics {
+            people::encode(&mut encoder, frame, gateway.settings.process_metrics);
+        }
         daemon::encode_snapshot(&mut encoder, frame);
         if let Some(status) = &view.status {
             daemon::encode_status(&mut encoder, status, frame);
@@ -83,7 +91,7 @@ mod tests {
         let (_sender, receiver) = watch::channel(Arc::new(view.clone()));
         let (_stop, stopped) = watch::channel(false);
         let gateway = Gateway::new(Settings::default(), receiver, stopped);
-        render(&gateway, view, format)
+        render(&gateway, view, format, Access::Look)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! which `gpukillctl` would end.
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use gpukill_proto::refusal::Refusal;
@@ -147,6 +147,10 @@ impl Problem {
         }
         if let Some(methods) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer realm=\"gpukill\"");
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         response
     }

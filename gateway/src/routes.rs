@@ -5,6 +5,7 @@ mod history;
 mod listing;
 mod now;
 
+use crate::access::{Access, Caller};
 use crate::calls::{CallFn, CallRoute};
 use crate::document;
 use crate::document::Document;
@@ -60,6 +61,20 @@ pub(crate) enum Source {
     Healthy,
     /// Whether the gateway has current data.
     Ready,
+}
+
+impl Route {
+    /// The least access that a caller needs. Whatever is not known to be without names of people
+    /// and processes needs all.
+    fn needed_access(&self) -> Access {
+        match self.source {
+            Healthy | Ready => Access::None,
+            // Without names of people below [`Access::Metrics`].
+            Metrics | OpenApi => Access::Numbers,
+            Part(_) if self.path == "/api/v1/gpus" => Access::Numbers,
+            Snapshot | Part(_) | Call(_) | Live => Access::Look,
+        }
+    }
 }
 
 /// How long a request for a part of the snapshot waits for its turn.
@@ -193,7 +208,13 @@ pub(crate) static ROUTES: &[Route] = routes! {
 
 /// The router of the table.
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
-    let mut router = Router::new().fallback(not_found);
+    let of_fallback = Arc::clone(gateway);
+    let mut router = Router::new().fallback(move |request: Request| async move {
+        // Who may see nothing learns no paths either.
+        let caller = caller(&request);
+        let access = caller.and_then(|it| of_fallback.authorize(&it, Access::Numbers));
+        access.map_or_else(Problem::into_response, |_| not_found())
+    });
     for route in ROUTES {
         let gateway = Arc::clone(gateway);
         let handler = move |path: PathParameters, request: Request| async move {
@@ -211,7 +232,16 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
 
 type PathParameters = Result<RawPathParams, RawPathParamsRejection>;
 
-async fn not_found() -> Response {
+/// The sender of a request.
+///
+/// # Errors
+/// The gateway has not identified it, which is a bug.
+fn caller(request: &Request) -> Result<Caller, Problem> {
+    let caller = request.extensions().get::<Caller>();
+    caller.copied().ok_or_else(Problem::internal)
+}
+
+fn not_found() -> Response {
     Problem::new(StatusCode::NOT_FOUND, "there is no such path")
         .with_hint("/api/v1/openapi.json lists all paths")
         .into_response()
@@ -223,6 +253,8 @@ async fn answer(
     path: PathParameters,
     request: Request,
 ) -> Result<Response, Problem> {
+    let caller = caller(&request)?;
+    let access = gateway.authorize(&caller, route.needed_access())?;
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Problem::method_not_allowed(METHODS));
     }
@@ -255,8 +287,8 @@ async fn answer(
         }
         OpenApi => openapi::document()?,
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
-        Live => return live::respond(gateway, headers),
-        Metrics => return Ok(metrics::respond(gateway, &view, headers)),
+        Live => return live::respond(gateway, caller, headers),
+        Metrics => return Ok(metrics::respond(gateway, &view, headers, access)),
         Healthy => return Ok(text(route, "healthy\n")),
         Ready => {
             view.current()?;

@@ -1,8 +1,9 @@
 //! The settings of the gateway: one table of keys, with values from defaults, file, environment and
 //! command line, in this order. All mistakes are reported at once.
 
+use crate::access::Access;
 use crate::args::Args;
-use gpukill_proto::settings::value::{boolean, number, text};
+use gpukill_proto::settings::value::{boolean, choice_error, number, text};
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
 use std::io::{self, Read as _};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -23,6 +24,10 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Whether a proxy in front of the gateway encrypts and decides who may read.
     pub behind_proxy: bool,
+    /// What a caller without a token may see.
+    pub anonymous: Access,
+    /// The file of the tokens.
+    pub tokens: PathBuf,
     /// The most connections at once.
     pub max_connections: usize,
     /// The most connections of one peer: an IP address, or a user of the Unix socket.
@@ -145,6 +150,32 @@ pub const KEYS: &[Key<Settings>] = &[
         default: "256",
         help: "The most live streams at once. Further ones are answered with 503.",
         set: |settings, value| count(value).map(|it| settings.max_streams = it),
+    },
+    Key {
+        section: "access",
+        name: "anonymous",
+        variable: "GPUKILL_GATEWAY_ANONYMOUS",
+        default: "\"look\"",
+        help: "What a caller without a token may see. \"look\": everything. \"numbers\": the readings\n\
+               of GPUs, and metrics without names of people and processes. \"none\": whether the\n\
+               gateway runs.",
+        set: |settings, value| {
+            const LEVELS: [Access; 3] = [Access::Look, Access::Numbers, Access::None];
+            let name = text(value)?;
+            let found = LEVELS.into_iter().find(|level| level.name() == name);
+            let level = found.ok_or_else(|| choice_error(value, &LEVELS.map(Access::name)))?;
+            settings.anonymous = level;
+            Ok(())
+        },
+    },
+    Key {
+        section: "access",
+        name: "tokens",
+        variable: "GPUKILL_GATEWAY_TOKENS",
+        default: "\"/etc/gpukill/tokens.toml\"",
+        help: "The tokens that callers may send, if this file exists. It is read again when it\n\
+               changes. gpukill-gateway token new NAME makes one.",
+        set: |settings, value| text(value).map(|it| settings.tokens = it.into()),
     },
     Key {
         section: "daemon",

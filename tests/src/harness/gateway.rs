@@ -155,6 +155,19 @@ impl Gateway {
         events
     }
 
+    /// Asks the gateway to read its files again.
+    pub fn hang_up(&self) {
+        self.program.signal(Signal::HUP);
+    }
+
+    /// Waits for a line on standard error that contains this.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn wait_for_message(&self, part: &str) {
+        while !self.program.next_error_line().contains(part) {}
+    }
+
     /// Asks the gateway to stop.
     pub fn terminate(&self) {
         self.program.signal(Signal::TERM);
