@@ -6,6 +6,7 @@ use crate::log;
 use crate::problem::Problem;
 use crate::request_check::protect;
 use crate::settings::{Endpoint, Settings};
+use crate::tls::Tls;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
-/// How long the head of a request may take, and how long a connection may be idle.
+/// How long the head of a request may take, a TLS handshake, and how long a connection may be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client may take to read a part of an answer.
@@ -161,12 +162,21 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
+    /// Whether other hosts may reach it.
+    pub(crate) fn is_exposed(&self) -> bool {
+        match self {
+            Self::Tcp(listener) => !listener.local_addr().is_ok_and(|it| it.ip().is_loopback()),
+            Self::Unix(_) => false,
+        }
+    }
+
     /// The address in words.
-    pub(crate) fn address(&self) -> String {
+    fn address(&self, policy: &ListenerPolicy) -> String {
+        let scheme = policy.tls.as_ref().map_or("http", |_| "https");
         match self {
             Self::Tcp(listener) => listener
                 .local_addr()
-                .map_or_else(|_| "TCP".into(), |address| format!("http://{address}")),
+                .map_or_else(|_| "TCP".into(), |address| format!("{scheme}://{address}")),
             Self::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 let path = address.as_ref().and_then(|address| address.as_pathname());
@@ -179,15 +189,39 @@ impl Listener {
     }
 }
 
+/// What holds for every connection of one listener.
+#[derive(Clone)]
+struct ListenerPolicy {
+    /// What a caller without a token may see.
+    anonymous: Access,
+    /// Encrypts the connections.
+    tls: Option<Arc<Tls>>,
+}
+
+impl ListenerPolicy {
+    /// Beyond loopback, connections are encrypted and need a token, unless a proxy does that.
+    fn new(listener: &Listener, settings: &Settings, tls: Option<Arc<Tls>>) -> Self {
+        let is_exposed = listener.is_exposed();
+        Self {
+            anonymous: match is_exposed && !settings.behind_proxy {
+                true => Access::None,
+                false => settings.anonymous,
+            },
+            tls: tls.filter(|_| is_exposed),
+        }
+    }
+}
+
 /// Accepts connections until `stop` is true, then lets them end.
 pub(crate) async fn serve(
     listener: Listener,
     gateway: Arc<Gateway>,
-    slots: Arc<ConnectionSlots>,
+    tls: Option<Arc<Tls>>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let policy = ListenerPolicy::new(&listener, &gateway.settings, tls);
+    log::info(&format!("listening on {}", listener.address(&policy)));
     let mut connections = JoinSet::new();
-    let anonymous = gateway.settings.anonymous;
     // A lack of descriptors lasts, and one message says it.
     let mut is_failing = false;
     loop {
@@ -211,17 +245,21 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        match ConnectionSlots::take(&slots, peer) {
+        match ConnectionSlots::take(&gateway.slots, peer) {
             Some(slot) => {
-                let (gateway, stop) = (Arc::clone(&gateway), stop.clone());
+                let (gateway, policy) = (Arc::clone(&gateway), policy.clone());
+                let stop = stop.clone();
                 connections.spawn(async move {
                     let _slot = slot;
-                    run(stream, gateway, anonymous, stop).await;
+                    run(stream, gateway, policy, stop).await;
                 });
             }
             None => {
                 gateway.count_refused_connection();
-                refuse(stream).await;
+                // Before a handshake, an answer would be no TLS.
+                if policy.tls.is_none() {
+                    refuse(stream).await;
+                }
             }
         }
     }
@@ -234,10 +272,10 @@ trait Stream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
 
-type BoxedStream = std::pin::Pin<Box<TimeoutStream<Box<dyn Stream + Unpin>>>>;
+type BoxedStream = Box<dyn Stream + Unpin>;
 
 async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
-    let (stream, peer): (Box<dyn Stream + Unpin>, Peer) = match listener {
+    let (stream, peer): (BoxedStream, Peer) = match listener {
         Listener::Tcp(listener) => {
             let (stream, address) = listener.accept().await?;
             // An event is one small packet that should not wait for the next one.
@@ -254,16 +292,34 @@ async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
     };
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    Ok((Box::pin(stream), peer))
+    Ok((Box::new(Box::pin(stream)), peer))
 }
 
-/// Serves one connection to its end. A caller without a token has the access `anonymous`.
+/// Makes the TLS handshake.
+async fn encrypt(stream: BoxedStream, tls: &Tls) -> io::Result<BoxedStream> {
+    let handshake = tls.acceptor().accept(stream);
+    let stream = tokio::time::timeout(HEAD_TIMEOUT, handshake).await??;
+    Ok(Box::new(stream))
+}
+
+/// Serves one connection to its end.
 async fn run(
-    stream: BoxedStream,
+    mut stream: BoxedStream,
     gateway: Arc<Gateway>,
-    anonymous: Access,
+    policy: ListenerPolicy,
     mut stop: watch::Receiver<bool>,
 ) {
+    if let Some(tls) = &policy.tls {
+        stream = tokio::select! {
+            encrypted = encrypt(stream, tls) => match encrypted {
+                Ok(encrypted) => encrypted,
+                // As below, it is no message.
+                Err(_) => return,
+            },
+            _ = stop.changed() => return,
+        };
+    }
+    let anonymous = policy.anonymous;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let gateway = Arc::clone(&gateway);
         async move { Ok::<_, Infallible>(gateway.respond(request, anonymous).await) }

@@ -8,7 +8,7 @@
 //! - `upstream`: the newest snapshot, from one long poll for all clients.
 //! - `daemon`, `calls`: other calls of the daemon, on request.
 //! - `connections`, `request_check`: who may connect, and which requests are looked at.
-//! - `access`, `tokens`, `trusted_file`: what a caller may see, and the files that say so.
+//! - `access`, `tokens`, `tls`, `trusted_file`: what a caller may see, encryption, and their files.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
 //! - `live`, `metrics`, `openapi`: events, Prometheus, the description of the API.
@@ -30,12 +30,13 @@ mod problem;
 mod request_check;
 mod routes;
 pub mod settings;
+mod tls;
 mod tokens;
 mod trusted_file;
 mod upstream;
 
 use args::{Args, Command, NewToken, TokenCommand};
-use connections::{listeners, serve};
+use connections::{Listener, listeners, serve};
 use gateway::Gateway;
 use gpukill_proto::settings::print_defaults;
 use settings::{KEYS, Settings};
@@ -43,6 +44,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::Tls;
 use tokens::{Tokens, file_entry, new_token, parse_scope};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -74,9 +76,10 @@ pub fn run(args: &Args) -> ExitCode {
     }
     let loaded = Settings::load(args).and_then(|settings| {
         let tokens = Tokens::load(&settings.tokens)?;
-        Ok((settings, tokens))
+        let tls = Tls::load(&settings)?;
+        Ok((settings, tokens, tls.map(Arc::new)))
     });
-    let (settings, tokens) = match loaded {
+    let (settings, tokens, tls) = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => {
             mistakes.lines().for_each(log::warn);
@@ -96,7 +99,7 @@ pub fn run(args: &Args) -> ExitCode {
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(run_server(settings, tokens));
+            let outcome = runtime.block_on(run_server(settings, tokens, tls));
             // A call of the daemon may still wait for its answer.
             runtime.shutdown_background();
             outcome
@@ -146,8 +149,8 @@ fn print_token(wanted: &NewToken) -> ExitCode {
     printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-/// Reads the files of tokens again when they change, and at each SIGHUP.
-async fn follow_files(gateway: Arc<Gateway>, mut hangup: Signal) {
+/// Reads the files of tokens and certificates again when they change, and at each SIGHUP.
+async fn follow_files(gateway: Arc<Gateway>, tls: Option<Arc<Tls>>, mut hangup: Signal) {
     loop {
         let is_requested = tokio::select! {
             _ = hangup.recv() => true,
@@ -156,12 +159,27 @@ async fn follow_files(gateway: Arc<Gateway>, mut hangup: Signal) {
         gateway
             .tokens
             .reload(&gateway.settings.tokens, is_requested);
+        if let Some(tls) = &tls {
+            tls.reload(is_requested);
+        }
     }
 }
 
-async fn run_server(settings: Settings, tokens: Tokens) -> Result<(), String> {
+async fn run_server(
+    settings: Settings,
+    tokens: Tokens,
+    tls: Option<Arc<Tls>>,
+) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot start: {error}");
     let listeners = listeners(&settings)?;
+    let is_exposed = listeners.iter().any(Listener::is_exposed);
+    if is_exposed && !settings.behind_proxy && tokens.is_empty() {
+        let file = settings.tokens.display();
+        return Err(format!(
+            "nobody could read beyond loopback, because {file} has no token: make one with \
+             gpukill-gateway token new NAME"
+        ));
+    }
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let hangup = signal(SignalKind::hangup()).map_err(failed)?;
@@ -169,17 +187,11 @@ async fn run_server(settings: Settings, tokens: Tokens) -> Result<(), String> {
     let (stop, stopped) = watch::channel(false);
     let gateway = Gateway::new(settings, view, stopped.clone());
     gateway.tokens.replace(tokens);
-    tokio::spawn(follow_files(Arc::clone(&gateway), hangup));
+    tokio::spawn(follow_files(Arc::clone(&gateway), tls.clone(), hangup));
     let mut servers = JoinSet::new();
     for listener in listeners {
-        log::info(&format!("listening on {}", listener.address()));
-        let slots = Arc::clone(&gateway.slots);
-        servers.spawn(serve(
-            listener,
-            Arc::clone(&gateway),
-            slots,
-            stopped.clone(),
-        ));
+        let gateway = Arc::clone(&gateway);
+        servers.spawn(serve(listener, gateway, tls.clone(), stopped.clone()));
     }
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

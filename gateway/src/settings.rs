@@ -28,6 +28,10 @@ pub struct Settings {
     pub anonymous: Access,
     /// The file of the tokens.
     pub tokens: PathBuf,
+    /// The file of the certificate, or of a chain of them. With [`Self::key`] or not at all.
+    pub certificate: Option<PathBuf>,
+    /// The file of its private key.
+    pub key: Option<PathBuf>,
     /// The most connections at once.
     pub max_connections: usize,
     /// The most connections of one peer: an IP address, or a user of the Unix socket.
@@ -83,8 +87,8 @@ pub const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_GATEWAY_LISTEN",
         default: "[\"127.0.0.1:9836\", \"[::1]:9836\", \"unix:/run/gpukill-gateway.sock\"]",
         help: "Addresses to listen on. Where systemd passes sockets, as gpukill-gateway.socket\n\
-               does, they are used instead. An address other than loopback needs behind_proxy.\n\
-               [::1] is left out on a host without IPv6.",
+               does, they are used instead. An address other than loopback needs [tls] and a\n\
+               token for each request, or behind_proxy. [::1] is left out on a host without IPv6.",
         set: |settings, value| {
             let all = texts(value)?;
             settings.listen = all
@@ -121,8 +125,8 @@ pub const KEYS: &[Key<Settings>] = &[
         name: "behind_proxy",
         variable: "GPUKILL_GATEWAY_BEHIND_PROXY",
         default: "false",
-        help: "Set to true to listen on addresses other than loopback. The gateway neither encrypts\n\
-               nor asks who calls: a proxy in front of it must do both.",
+        help: "Set to true to listen on addresses other than loopback without TLS and tokens: a\n\
+               proxy in front of the gateway encrypts and asks who calls.",
         set: |settings, value| boolean(value).map(|it| settings.behind_proxy = it),
     },
     Key {
@@ -176,6 +180,23 @@ pub const KEYS: &[Key<Settings>] = &[
         help: "The tokens that callers may send, if this file exists. It is read again when it\n\
                changes. gpukill-gateway token new NAME makes one.",
         set: |settings, value| text(value).map(|it| settings.tokens = it.into()),
+    },
+    Key {
+        section: "tls",
+        name: "certificate",
+        variable: "GPUKILL_GATEWAY_TLS_CERTIFICATE",
+        default: "",
+        help: "The file of the certificate in PEM, with those between it and the authority. Addresses\n\
+               other than loopback use it. It is read again when it changes.",
+        set: |settings, value| text(value).map(|it| settings.certificate = Some(it.into())),
+    },
+    Key {
+        section: "tls",
+        name: "key",
+        variable: "GPUKILL_GATEWAY_TLS_KEY",
+        default: "",
+        help: "The file of its private key in PEM, that not every user may read.",
+        set: |settings, value| text(value).map(|it| settings.key = Some(it.into())),
     },
     Key {
         section: "daemon",
@@ -263,6 +284,9 @@ impl Settings {
         if let Some(socket) = &args.socket {
             settings.daemon_socket.clone_from(socket);
         }
+        if settings.certificate.is_some() != settings.key.is_some() {
+            add("tls.certificate and tls.key belong together: set both or none".into());
+        }
         for endpoint in &settings.listen {
             if let Endpoint::Tcp(address) = endpoint
                 && let Err(what) = settings.check_exposure(*address)
@@ -276,17 +300,18 @@ impl Settings {
         }
     }
 
-    /// Refuses an address at which other hosts can read without a proxy in between.
+    /// Refuses an address at which other hosts can read, without TLS and without a proxy.
     ///
     /// # Errors
     /// What to set.
     pub fn check_exposure(&self, address: SocketAddr) -> Result<(), String> {
-        if self.behind_proxy || address.ip().is_loopback() {
+        if self.behind_proxy || self.certificate.is_some() || address.ip().is_loopback() {
             return Ok(());
         }
         Err(format!(
             "http.listen: everybody in the network could read at {address}: listen on 127.0.0.1, \
-             or set behind_proxy = true if a proxy encrypts and decides who may read"
+             set certificate and key in [tls], or set behind_proxy = true if a proxy encrypts and \
+             decides who may read"
         ))
     }
 }
@@ -369,11 +394,17 @@ mod tests {
     }
 
     #[test]
-    fn address_beyond_loopback_needs_a_proxy() {
+    fn address_beyond_loopback_needs_tls_or_a_proxy() {
         let refused = resolve("", &["--listen", "0.0.0.0:80"]).unwrap_err();
         assert!(refused[0].contains("everybody in the network could read at 0.0.0.0:80"));
         let file = "[http]\nbehind_proxy = true\nnames = [\"gpu.example.org\"]\n";
         assert!(resolve(file, &["--listen", "0.0.0.0:80"]).is_ok());
+        let file = "[tls]\ncertificate = \"/c\"\nkey = \"/k\"\n";
+        assert!(resolve(file, &["--listen", "0.0.0.0:80"]).is_ok());
+        assert_eq!(
+            resolve("[tls]\nkey = \"/k\"\n", &[]).unwrap_err(),
+            ["tls.certificate and tls.key belong together: set both or none"]
+        );
         for loopback in ["127.0.0.1:0", "[::1]:0", "unix:/run/x.sock"] {
             assert!(resolve("", &["--listen", loopback]).is_ok(), "{loopback}");
         }

@@ -48,7 +48,6 @@ pub(crate) enum Secrecy {
     /// Every user may.
     Public,
     /// Only the owner and a group may.
-    #[cfg_attr(not(test), expect(dead_code, reason = "private keys come next"))]
     Secret,
 }
 

@@ -4,7 +4,7 @@ use super::{RunningProgram, TestBox};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// How long an answer may take, on a machine that is shared and slow.
@@ -82,14 +82,27 @@ impl Gateway {
     /// When it does not listen.
     #[must_use]
     pub fn start(test_box: &TestBox, settings: &str) -> Self {
+        Self::start_at(test_box, settings, "127.0.0.1:0")
+    }
+
+    /// Starts a gateway that listens on this address, with port 0 for a free one. Clients connect
+    /// to it over loopback.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    #[must_use]
+    pub fn start_at(test_box: &TestBox, settings: &str, listen: &str) -> Self {
         let mut command = test_box.gateway_command(settings);
-        let program = RunningProgram::start(command.args(["--listen", "127.0.0.1:0"]));
-        let address = loop {
+        let program = RunningProgram::start(command.args(["--listen", listen]));
+        let mut address: SocketAddr = loop {
             let line = program.next_error_line();
-            if let Some((_, address)) = line.split_once("listening on http://") {
+            if let Some((_, address)) = line.split_once("://") {
                 break address.parse().expect("an address");
             }
         };
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
         Self { program, address }
     }
 

@@ -7,6 +7,7 @@ mod events;
 mod limits;
 mod metrics;
 mod requests;
+mod tls;
 mod tokens;
 
 use gpukill_tests::harness::{Gateway, TestBox, TestProcess, eventually};

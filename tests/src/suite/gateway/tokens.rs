@@ -11,7 +11,7 @@ fn settings(test_box: &TestBox, anonymous: &str, tokens: &str) -> String {
     format!("[access]\nanonymous = {anonymous:?}\n")
 }
 
-fn write_tokens(test_box: &TestBox, tokens: &str) {
+pub(super) fn write_tokens(test_box: &TestBox, tokens: &str) {
     // In one step: the gateway must not read half a file.
     let new = test_box.path("tokens.new");
     std::fs::write(&new, tokens).unwrap();
@@ -20,7 +20,7 @@ fn write_tokens(test_box: &TestBox, tokens: &str) {
 }
 
 /// A new token, and its lines for the file.
-fn new_token(test_box: &TestBox, arguments: &[&str]) -> (String, String) {
+pub(super) fn new_token(test_box: &TestBox, arguments: &[&str]) -> (String, String) {
     let mut command = std::process::Command::new(test_box.gateway_command("").get_program());
     let made = CommandOutput::run(command.args(["token", "new"]).args(arguments));
     assert_eq!(made.code, 0, "{made:?}");
