@@ -7,6 +7,7 @@ use crate::problem::Problem;
 use crate::request_check::protect;
 use crate::settings::{Endpoint, Settings};
 use crate::tls::Tls;
+use crate::websocket::AfterUpgrade;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -320,7 +321,10 @@ async fn run(
         };
     }
     let anonymous = policy.anonymous;
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+    let after = AfterUpgrade::default();
+    let in_request = after.clone();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(in_request.clone());
         let gateway = Arc::clone(&gateway);
         async move { Ok::<_, Infallible>(gateway.respond(request, anonymous).await) }
     });
@@ -329,14 +333,23 @@ async fn run(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     // An error is the end of this connection alone, and clients cause it at will: it is no message.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stop.changed() => connection.as_mut().graceful_shutdown(),
+    let is_over = tokio::select! {
+        _ = connection.as_mut() => true,
+        _ = stop.changed() => false,
+    };
+    if !is_over {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
     }
-    let _ = connection.await;
+    // It ends by itself when the gateway stops.
+    if let Some(upgraded) = after.take() {
+        upgraded.await;
+    }
 }
 
 /// Answers a connection that is one too many, as far as its buffer takes it at once.

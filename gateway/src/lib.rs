@@ -11,7 +11,7 @@
 //! - `access`, `tokens`, `tls`, `trusted_file`: what a caller may see, encryption, and their files.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
-//! - `live`, `metrics`, `openapi`: events, Prometheus, the description of the API.
+//! - `live`, `websocket`, `metrics`, `openapi`: events, Prometheus, the description of the API.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -34,6 +34,7 @@ mod tls;
 mod tokens;
 mod trusted_file;
 mod upstream;
+mod websocket;
 
 use args::{Args, Command, NewToken, TokenCommand};
 use connections::{Listener, listeners, serve};

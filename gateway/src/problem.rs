@@ -2,7 +2,9 @@
 //! which `gpukillctl` would end.
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{
+    ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use gpukill_proto::refusal::Refusal;
@@ -89,6 +91,15 @@ impl Problem {
         problem
     }
 
+    /// A path that only answers a WebSocket handshake.
+    pub(crate) fn upgrade_required() -> Self {
+        Self::new(
+            StatusCode::UPGRADE_REQUIRED,
+            "this path takes only WebSocket connections of version 13",
+        )
+        .with_hint("/api/v1/live has the same events without a WebSocket")
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -147,6 +158,11 @@ impl Problem {
         }
         if let Some(methods) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.status == StatusCode::UPGRADE_REQUIRED {
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("Bearer realm=\"gpukill\"");

@@ -13,8 +13,8 @@ use crate::gateway::{Gateway, MatchedRoute};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
 use crate::upstream::Frame;
-use crate::{live, metrics, openapi};
-use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot};
+use crate::{live, metrics, openapi, websocket};
+use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot, WebSocket};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -53,6 +53,8 @@ pub(crate) enum Source {
     Call(CallRoute),
     /// With a stream of events.
     Live,
+    /// With the same events over a WebSocket.
+    WebSocket,
     /// With metrics.
     Metrics,
     /// With the description of the API.
@@ -72,7 +74,7 @@ impl Route {
             // Without names of people below [`Access::Metrics`].
             Metrics | OpenApi => Access::Numbers,
             Part(_) if self.path == "/api/v1/gpus" => Access::Numbers,
-            Snapshot | Part(_) | Call(_) | Live => Access::Look,
+            Snapshot | Part(_) | Call(_) | Live | WebSocket => Access::Look,
         }
     }
 }
@@ -195,7 +197,9 @@ pub(crate) static ROUTES: &[Route] = routes! {
     "/api/v1/audit/timeline" JSON history::TIMELINE_PARAMETERS, past(history::timeline);
         "everything that happened, oldest first, as gpukillctl audit timeline -o json"
     "/api/v1/live" EVENTS &[], Live;
-        "each new snapshot as a server-sent event"
+        "each new snapshot as a server-sent event, or over a WebSocket for a client that asks for one"
+    "/ws" JSON &[], WebSocket;
+        "each new snapshot as a message of a WebSocket: event, id and data"
     "/api/v1/openapi.json" JSON &[], OpenApi;
         "this description"
     "/metrics" METRICS &[], Metrics;
@@ -286,6 +290,10 @@ async fn answer(
                 .await?
         }
         OpenApi => openapi::document()?,
+        WebSocket => return websocket::respond(gateway, caller, request),
+        Live if websocket::is_requested(headers) => {
+            return websocket::respond(gateway, caller, request);
+        }
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
         Live => return live::respond(gateway, caller, headers),
         Metrics => return Ok(metrics::respond(gateway, &view, headers, access)),

@@ -9,6 +9,7 @@ mod metrics;
 mod requests;
 mod tls;
 mod tokens;
+mod websocket;
 
 use gpukill_tests::harness::{Gateway, TestBox, TestProcess, eventually};
 use serde_json::json;

@@ -76,6 +76,8 @@ fn every_route_checks_host_and_origin() {
                     (false, _, _) => 421,
                     (true, false, _) => 403,
                     (true, true, false) => 404,
+                    // Without a handshake.
+                    (true, true, true) if is_read(method) && path == "/ws" => 426,
                     (true, true, true) if is_read(method) => 200,
                     (true, true, true) => 405,
                 };
