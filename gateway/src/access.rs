@@ -21,8 +21,10 @@ pub enum Access {
     Numbers,
     /// Also all metrics.
     Metrics,
-    /// Everything.
+    /// Everything that the gateway reads.
     Look,
+    /// Also actions, in a gateway of one person.
+    Act,
 }
 
 impl Access {
@@ -34,6 +36,7 @@ impl Access {
             Self::Numbers => "numbers",
             Self::Metrics => "metrics",
             Self::Look => "look",
+            Self::Act => "act",
         }
     }
 }

@@ -28,6 +28,19 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
+    /// Serve one person, with their rights: act too, print an address with a token that every
+    /// request needs, and end with the terminal or after 30 minutes without use
+    #[arg(long, conflicts_with_all = ["config", "listen", "check_config", "print_default_config"])]
+    pub personal: bool,
+
+    /// The port of a personal gateway [default: a free one]
+    #[arg(long, value_name = "PORT", requires = "personal")]
+    pub port: Option<u16>,
+
+    /// Open the address of a personal gateway in a browser
+    #[arg(long, requires = "personal")]
+    pub open: bool,
+
     /// Check the settings, and exit
     #[arg(long)]
     pub check_config: bool,

@@ -79,7 +79,7 @@ impl Peer {
 /// A socket cannot be used, with the reason.
 pub(crate) fn listeners(settings: &Settings) -> Result<Vec<Listener>, String> {
     let mut passed = ListenFd::from_env();
-    if passed.len() > 0 {
+    if passed.len() > 0 && !settings.is_personal {
         return (0..passed.len())
             .map(|at| take_passed(&mut passed, at, settings))
             .collect();
@@ -163,10 +163,20 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
+    /// The address and the port of TCP.
+    pub(crate) fn socket_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Whether other hosts may reach it.
     pub(crate) fn is_exposed(&self) -> bool {
         match self {
-            Self::Tcp(listener) => !listener.local_addr().is_ok_and(|it| it.ip().is_loopback()),
+            Self::Tcp(_) => !self
+                .socket_address()
+                .is_some_and(|it| it.ip().is_loopback()),
             Self::Unix(_) => false,
         }
     }
@@ -221,7 +231,10 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let policy = ListenerPolicy::new(&listener, &gateway.settings, tls);
-    log::info(&format!("listening on {}", listener.address(&policy)));
+    // A person gets the address with the token.
+    if !gateway.settings.is_personal {
+        log::info(&format!("listening on {}", listener.address(&policy)));
+    }
     let mut connections = JoinSet::new();
     // A lack of descriptors lasts, and one message says it.
     let mut is_failing = false;

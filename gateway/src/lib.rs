@@ -1,7 +1,8 @@
 //! `gpukill-gateway`: the data of gpukilld over HTTP, for browsers, scripts and Prometheus.
 //!
-//! The gateway has no rights of its own and no state: it is one more client of the daemon's socket,
-//! it only reads, and it shows what the daemon shows a plain user.
+//! The gateway of a host has no rights of its own and no state: it is one more client of the daemon's
+//! socket, it only reads, and it shows what the daemon shows a plain user. The gateway of one person
+//! acts too, with the rights of that person.
 //!
 //! Read in this order:
 //! - [`settings`], [`args`]: what a run does.
@@ -11,6 +12,7 @@
 //! - `access`, `tokens`, `tls`, `trusted_file`: what a caller may see, encryption, and their files.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
+//! - `personal`, `routes::acts`: the gateway of one person, and what it does for them.
 //! - `live`, `websocket`, `metrics`, `openapi`: events, Prometheus, the description of the API.
 #![forbid(unsafe_code)]
 
@@ -26,6 +28,7 @@ mod log;
 mod metrics;
 mod openapi;
 mod parameters;
+mod personal;
 mod problem;
 mod request_check;
 mod routes;
@@ -38,8 +41,10 @@ mod websocket;
 
 use args::{Args, Command, NewToken, TokenCommand};
 use connections::{Listener, listeners, serve};
+use futures::FutureExt as _;
 use gateway::Gateway;
 use gpukill_proto::settings::print_defaults;
+use personal::PersonalAccess;
 use settings::{KEYS, Settings};
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -54,8 +59,8 @@ use tokio::task::JoinSet;
 /// The exit code for wrong arguments and settings.
 pub const EXIT_USAGE: u8 = 3;
 
-/// The threads for four calls of the daemon, four parts of the snapshot, and compression.
-const BLOCKING_THREADS: usize = 10;
+/// The threads for four calls of the daemon, four parts of the snapshot, two acts, and compression.
+const BLOCKING_THREADS: usize = 12;
 
 /// How often the files of tokens and certificates are looked at for changes.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -75,13 +80,8 @@ pub fn run(args: &Args) -> ExitCode {
         let printed = std::io::stdout().write_all(print_defaults(KEYS).as_bytes());
         return printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
-    let loaded = Settings::load(args).and_then(|settings| {
-        let tokens = Tokens::load(&settings.tokens)?;
-        let tls = Tls::load(&settings)?;
-        Ok((settings, tokens, tls.map(Arc::new)))
-    });
-    let (settings, tokens, tls) = match loaded {
-        Ok(loaded) => loaded,
+    let service = match Service::load(args) {
+        Ok(service) => service,
         Err(mistakes) => {
             mistakes.lines().for_each(log::warn);
             if !args.check_config {
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> ExitCode {
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(run_server(settings, tokens, tls));
+            let outcome = runtime.block_on(run_server(service));
             // A call of the daemon may still wait for its answer.
             runtime.shutdown_background();
             outcome
@@ -122,6 +122,40 @@ pub fn run(args: &Args) -> ExitCode {
 fn pause_before_failure(has_passed_sockets: bool) {
     if has_passed_sockets {
         std::thread::sleep(FAILURE_PAUSE);
+    }
+}
+
+/// What a run serves.
+struct Service {
+    settings: Settings,
+    tokens: Tokens,
+    tls: Option<Arc<Tls>>,
+    personal: Option<PersonalAccess>,
+}
+
+impl Service {
+    /// # Errors
+    /// All mistakes of the settings and of a file that they name: one line each.
+    fn load(args: &Args) -> Result<Self, String> {
+        if args.personal {
+            let token = new_token().map_err(|error| format!("cannot make a token: {error}"))?;
+            return Ok(Self {
+                settings: Settings::personal(args),
+                tokens: Tokens::personal(&token),
+                tls: None,
+                personal: Some(PersonalAccess {
+                    token,
+                    opens_browser: args.open,
+                }),
+            });
+        }
+        let settings = Settings::load(args)?;
+        Ok(Self {
+            tokens: Tokens::load(&settings.tokens)?,
+            tls: Tls::load(&settings)?.map(Arc::new),
+            settings,
+            personal: None,
+        })
     }
 }
 
@@ -166,11 +200,13 @@ async fn follow_files(gateway: Arc<Gateway>, tls: Option<Arc<Tls>>, mut hangup: 
     }
 }
 
-async fn run_server(
-    settings: Settings,
-    tokens: Tokens,
-    tls: Option<Arc<Tls>>,
-) -> Result<(), String> {
+async fn run_server(service: Service) -> Result<(), String> {
+    let Service {
+        settings,
+        tokens,
+        tls,
+        personal,
+    } = service;
     let failed = |error: std::io::Error| format!("cannot start: {error}");
     let listeners = listeners(&settings)?;
     let is_exposed = listeners.iter().any(Listener::is_exposed);
@@ -188,19 +224,31 @@ async fn run_server(
     let (stop, stopped) = watch::channel(false);
     let gateway = Gateway::new(settings, view, stopped.clone());
     gateway.tokens.replace(tokens);
-    tokio::spawn(follow_files(Arc::clone(&gateway), tls.clone(), hangup));
+    let address = listeners.iter().find_map(Listener::socket_address);
+    let address = address.map(|address| address.to_string());
     let mut servers = JoinSet::new();
     for listener in listeners {
         let gateway = Arc::clone(&gateway);
         servers.spawn(serve(listener, gateway, tls.clone(), stopped.clone()));
     }
+    // The page for the browser stays until the end.
+    let (end_of_use, _page) = match personal.zip(address) {
+        Some((personal, address)) => {
+            let page = personal::announce(&address, &personal)?;
+            (personal::wait_for_end(gateway, hangup).boxed(), page)
+        }
+        None => {
+            tokio::spawn(follow_files(gateway, tls, hangup));
+            (std::future::pending().boxed(), None)
+        }
+    };
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        _ = terminate.recv() => log::info("stopping"),
+        _ = interrupt.recv() => log::info("stopping"),
+        reason = end_of_use => log::info(&format!("stopping: {reason}")),
     }
-    log::info("stopping");
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     stop.send_replace(true);
     while servers.join_next().await.is_some() {}

@@ -1,26 +1,40 @@
 //! The description of the API as an OpenAPI 3.1 document, made from the table of routes.
 
+use crate::access::Access;
 use crate::document::Document;
 use crate::parameters::{Parameter, ParameterKind, Place};
 use crate::problem::Problem;
-use crate::routes::{ROUTES, Route, Source};
+use crate::routes::{Route, Source, routes};
+use crate::settings::Settings;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, OnceLock};
 
-/// The document, made once.
+/// The document of a gateway with these settings, made once.
 ///
 /// # Errors
 /// It cannot be serialized, which is a bug.
-pub(crate) fn document() -> Result<Arc<Document>, Problem> {
+pub(crate) fn document(settings: &Settings) -> Result<Arc<Document>, Problem> {
     static MADE: OnceLock<Result<Arc<Document>, Problem>> = OnceLock::new();
-    let made = MADE.get_or_init(|| Document::json(&describe()).map(Arc::new));
+    static MADE_PERSONAL: OnceLock<Result<Arc<Document>, Problem>> = OnceLock::new();
+    let place = match settings.is_personal {
+        true => &MADE_PERSONAL,
+        false => &MADE,
+    };
+    let made = place.get_or_init(|| Document::json(&describe(settings)).map(Arc::new));
     made.clone()
 }
 
-fn describe() -> Value {
-    let paths: Map<String, Value> = ROUTES
-        .iter()
-        .map(|route| (route.path.to_owned(), json!({ "get": operation(route) })))
+fn describe(settings: &Settings) -> Value {
+    let paths: Map<String, Value> = routes(settings)
+        .map(|route| {
+            let method = match route.methods() {
+                "POST" => "post",
+                _ => "get",
+            };
+            let mut operations = Map::new();
+            operations.insert(method.to_owned(), operation(route));
+            (route.path.to_owned(), operations.into())
+        })
         .collect();
     json!({
         "openapi": "3.1.0",
@@ -44,6 +58,7 @@ fn describe() -> Value {
                 },
             },
             "schemas": { "Problem": problem() },
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
     })
 }
@@ -76,12 +91,31 @@ fn operation(route: &Route) -> Value {
         let unchanged = json!({ "description": "the client has this document already" });
         responses.insert("304".into(), unchanged);
     }
-    json!({
+    let mut operation = json!({
         "summary": route.summary,
         "operationId": operation_id(route.path),
         "parameters": parameters,
         "responses": responses,
-    })
+    });
+    let Some(members) = operation.as_object_mut() else {
+        return operation;
+    };
+    if route.needed_access() > Access::None {
+        // The setting access.anonymous may make the token unnecessary.
+        let security = match route.is_personal() {
+            true => json!([{ "token": [] }]),
+            false => json!([{ "token": [] }, {}]),
+        };
+        members.insert("security".into(), security);
+    }
+    if route.methods() == "POST" {
+        let body = json!({
+            "required": true,
+            "content": { "application/json": { "schema": { "type": "object" } } },
+        });
+        members.insert("requestBody".into(), body);
+    }
+    operation
 }
 
 /// `explain_pid` of `/api/v1/explain/{pid}`.
@@ -146,14 +180,37 @@ fn problem() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes::ROUTES;
+
+    fn description(is_personal: bool) -> Value {
+        let settings = Settings {
+            is_personal,
+            ..Settings::default()
+        };
+        serde_json::from_slice(document(&settings).unwrap().line()).unwrap()
+    }
+
+    #[test]
+    fn acts_are_described_where_they_are_possible() {
+        let personal = description(true);
+        let plan = &personal["paths"]["/api/v1/kill/plan"]["post"];
+        assert_eq!(plan["requestBody"]["required"], true);
+        assert_eq!(plan["security"], json!([{ "token": [] }]));
+        let report = &personal["paths"]["/api/v1/kill/report/{operation}"]["get"];
+        assert_eq!(report["parameters"][0]["in"], "path");
+        assert!(description(false)["paths"]["/api/v1/kill/plan"].is_null());
+        let count = |described: Value| described["paths"].as_object().unwrap().len();
+        assert_eq!(count(personal), ROUTES.len());
+    }
 
     #[test]
     fn every_route_is_described() {
-        let description: Value = serde_json::from_slice(document().unwrap().line()).unwrap();
+        let description = description(false);
         assert_eq!(description["openapi"], "3.1.0");
         let paths = description["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), ROUTES.len());
-        for route in ROUTES {
+        let all: Vec<&Route> = routes(&Settings::default()).collect();
+        assert_eq!(paths.len(), all.len());
+        for route in all {
             let operation = &paths[route.path]["get"];
             assert_eq!(operation["summary"], route.summary);
             let parameters = operation["parameters"].as_array().unwrap();

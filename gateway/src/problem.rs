@@ -38,12 +38,14 @@ struct ProblemDocument<'a> {
     data_age_seconds: Option<f64>,
 }
 
-/// The exit codes of `gpukillctl` that problems name.
+/// The exit codes of `gpukillctl` that answers name.
 pub(crate) mod exit_code {
+    pub(crate) const DONE: u8 = 0;
     pub(crate) const FAILED: u8 = 1;
     pub(crate) const BAD_USAGE: u8 = 3;
     pub(crate) const NOT_PERMITTED: u8 = 4;
     pub(crate) const UNREACHABLE: u8 = 6;
+    pub(crate) const PARTLY_DONE: u8 = 7;
     pub(crate) const NO_MATCH: u8 = 8;
 }
 

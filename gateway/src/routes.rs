@@ -1,6 +1,7 @@
 //! The one table of routes. The router, the API document and the tests of all paths are made from
 //! it, so that a route is in all of them or in none.
 
+mod acts;
 mod history;
 mod listing;
 mod now;
@@ -12,9 +13,12 @@ use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
+use crate::settings::Settings;
 use crate::upstream::Frame;
 use crate::{live, metrics, openapi, websocket};
-use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot, WebSocket};
+use Source::{Act, Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot, WebSocket};
+pub(crate) use acts::KnownKills;
+use acts::{ActFn, ActMethod, ActRoute};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -27,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One route. All routes have the methods GET and HEAD.
+/// One route. Routes have the methods GET and HEAD, those that act POST.
 #[derive(Debug)]
 pub(crate) struct Route {
     /// The path, with names of parameters in braces.
@@ -59,6 +63,8 @@ pub(crate) enum Source {
     Metrics,
     /// With the description of the API.
     OpenApi,
+    /// By an action of the daemon, in a gateway of one person.
+    Act(ActRoute),
     /// Whether the gateway runs.
     Healthy,
     /// Whether the gateway has current data.
@@ -66,24 +72,40 @@ pub(crate) enum Source {
 }
 
 impl Route {
+    /// The methods.
+    pub(crate) fn methods(&self) -> &'static str {
+        let is_post = match self.source {
+            Act(act) => act.method == ActMethod::Post,
+            Snapshot | Part(_) | Call(_) | Live | WebSocket | Metrics | OpenApi | Healthy
+            | Ready => false,
+        };
+        match is_post {
+            true => "POST",
+            false => "GET, HEAD",
+        }
+    }
+
+    /// Whether only a gateway of one person has it.
+    pub(crate) fn is_personal(&self) -> bool {
+        matches!(self.source, Act(_))
+    }
+
     /// The least access that a caller needs. Whatever is not known to be without names of people
     /// and processes needs all.
-    fn needed_access(&self) -> Access {
+    pub(crate) fn needed_access(&self) -> Access {
         match self.source {
             Healthy | Ready => Access::None,
             // Without names of people below [`Access::Metrics`].
             Metrics | OpenApi => Access::Numbers,
             Part(_) if self.path == "/api/v1/gpus" => Access::Numbers,
             Snapshot | Part(_) | Call(_) | Live | WebSocket => Access::Look,
+            Act(_) => Access::Act,
         }
     }
 }
 
-/// How long a request for a part of the snapshot waits for its turn.
-const MAX_PART_QUEUED: Duration = Duration::from_secs(5);
-
-/// The methods of all routes.
-const METHODS: &str = "GET, HEAD";
+/// How long a request for a part of the snapshot, or an act, waits for its turn.
+const MAX_QUEUED: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
 
@@ -147,6 +169,19 @@ const fn call(run: CallFn, keep: u64, timeout: u64, is_slow: bool) -> Source {
     })
 }
 
+/// An act with the seconds that the daemon may take.
+const fn post(run: ActFn, timeout: u64) -> Source {
+    act(ActMethod::Post, run, timeout)
+}
+
+const fn act(method: ActMethod, run: ActFn, timeout: u64) -> Source {
+    Act(ActRoute {
+        method,
+        timeout: Duration::from_secs(timeout),
+        run,
+    })
+}
+
 /// Writes the table: path, type, parameters, source, summary.
 macro_rules! routes {
     ($($path:literal $media_type:ident $parameters:expr, $source:expr; $summary:literal)*) => {
@@ -202,6 +237,19 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "each new snapshot as a message of a WebSocket: event, id and data"
     "/api/v1/openapi.json" JSON &[], OpenApi;
         "this description"
+    "/api/v1/kill/plan" JSON &[], post(acts::plan_kill, 30);
+        "plans a kill, as gpukillctl kill --dry-run -o json; a personal gateway alone acts"
+    "/api/v1/kill/act" JSON &[], post(acts::kill, 10);
+        "carries out a plan of this gateway: {\"plan_id\": ID}"
+    "/api/v1/kill/report/{operation}" JSON &[acts::OPERATION],
+        act(ActMethod::Get, acts::kill_report, 10);
+        "how far a kill is, as gpukillctl kill -o json"
+    "/api/v1/guard/snooze" JSON &[], post(acts::snooze, 10);
+        "postpones the end of a job, as gpukillctl guard snooze: {\"pid\": PID}"
+    "/api/v1/guard/mode" JSON &[], post(acts::set_mode, 10);
+        "sets the mode of the guard: {\"mode\": \"soft\"}"
+    "/api/v1/guard/set" JSON &[], post(acts::set_key, 10);
+        "sets a key of the rules, as gpukillctl guard set: {\"key\": KEY, \"value\": VALUE}"
     "/metrics" METRICS &[], Metrics;
         "metrics for Prometheus; OpenMetrics if Accept prefers it"
     "/-/healthy" TEXT &[], Healthy;
@@ -209,6 +257,13 @@ pub(crate) static ROUTES: &[Route] = routes! {
     "/-/ready" TEXT &[], Ready;
         "200 while the gateway has current data of gpukilld, else 503"
 };
+
+/// The routes of a gateway with these settings.
+pub(crate) fn routes(settings: &Settings) -> impl Iterator<Item = &'static Route> {
+    let is_personal = settings.is_personal;
+    let routes = ROUTES.iter();
+    routes.filter(move |route| is_personal || !route.is_personal())
+}
 
 /// The router of the table.
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
@@ -219,7 +274,7 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
         let access = caller.and_then(|it| of_fallback.authorize(&it, Access::Numbers));
         access.map_or_else(Problem::into_response, |_| not_found())
     });
-    for route in ROUTES {
+    for route in routes(&gateway.settings) {
         let gateway = Arc::clone(gateway);
         let handler = move |path: PathParameters, request: Request| async move {
             let mut response = match answer(&gateway, route, path, request).await {
@@ -259,12 +314,16 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let caller = caller(&request)?;
     let access = gateway.authorize(&caller, route.needed_access())?;
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(Problem::method_not_allowed(METHODS));
+    let methods = route.methods();
+    if !methods.split(", ").any(|it| request.method() == it) {
+        return Err(Problem::method_not_allowed(methods));
     }
     let path = path.map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
     let query = request.uri().query().unwrap_or_default();
     let parameters = Parameters::parse(route.parameters, &path, query)?;
+    if let Act(act) = route.source {
+        return acts::respond(gateway, act, parameters, request).await;
+    }
     let headers = request.headers();
     let view = gateway.view();
     let document = match route.source {
@@ -273,7 +332,7 @@ async fn answer(
             view.current()?;
             // A request that waits keeps no old snapshot in memory.
             drop(view);
-            let turn = part_turn(&gateway.part_turns, MAX_PART_QUEUED).await?;
+            let turn = take_turn(&gateway.part_turns, MAX_QUEUED).await?;
             let frame = Arc::clone(gateway.view().current()?);
             // A large snapshot takes a while to copy and to serialize.
             let selected = tokio::task::spawn_blocking(move || {
@@ -289,7 +348,7 @@ async fn answer(
                 .answer(route.path, call, parameters, view)
                 .await?
         }
-        OpenApi => openapi::document()?,
+        OpenApi => openapi::document(&gateway.settings)?,
         WebSocket => return websocket::respond(gateway, caller, request),
         Live if websocket::is_requested(headers) => {
             return websocket::respond(gateway, caller, request);
@@ -297,6 +356,8 @@ async fn answer(
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
         Live => return live::respond(gateway, caller, headers),
         Metrics => return Ok(metrics::respond(gateway, &view, headers, access)),
+        // Answered above.
+        Act(_) => return Err(Problem::internal()),
         Healthy => return Ok(text(route, "healthy\n")),
         Ready => {
             view.current()?;
@@ -306,11 +367,11 @@ async fn answer(
     Ok(document::respond(document, headers).await)
 }
 
-/// Waits for the turn to make a part of the snapshot.
+/// Waits for the turn to make a part of the snapshot, or to act.
 ///
 /// # Errors
 /// The turn does not come in this time.
-async fn part_turn(
+async fn take_turn(
     turns: &Arc<Semaphore>,
     longest: Duration,
 ) -> Result<OwnedSemaphorePermit, Problem> {
@@ -337,11 +398,11 @@ mod tests {
     async fn requests_for_parts_wait_for_their_turn_and_not_forever() {
         let turns = Arc::new(Semaphore::new(1));
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
-        let turn = part_turn(&turns, long).await.unwrap();
-        let response = part_turn(&turns, short).await.unwrap_err().into_response();
+        let turn = take_turn(&turns, long).await.unwrap();
+        let response = take_turn(&turns, short).await.unwrap_err().into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(turn);
-        assert!(part_turn(&turns, long).await.is_ok());
+        assert!(take_turn(&turns, long).await.is_ok());
     }
 
     #[test]

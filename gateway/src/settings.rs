@@ -6,7 +6,7 @@ use crate::args::Args;
 use gpukill_proto::settings::value::{boolean, choice_error, number, text};
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
 use std::io::{self, Read as _};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// The file that is read if it exists and no other is named.
@@ -24,6 +24,8 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Whether a proxy in front of the gateway encrypts and decides who may read.
     pub behind_proxy: bool,
+    /// Whether it is the gateway of one person, which acts with their rights.
+    pub is_personal: bool,
     /// What a caller without a token may see.
     pub anonymous: Access,
     /// The file of the tokens.
@@ -237,6 +239,23 @@ fn is_host_name(name: &str) -> bool {
 }
 
 impl Settings {
+    /// The settings of the gateway of one person: no file, one port of the loopback interface, and
+    /// nothing without the token.
+    #[must_use]
+    pub fn personal(args: &Args) -> Self {
+        // The tests show that the defaults have no mistakes.
+        let (settings, _) = defaults(KEYS);
+        let socket = args.socket.clone();
+        let port = args.port.unwrap_or_default();
+        Self {
+            is_personal: true,
+            anonymous: Access::None,
+            listen: vec![Endpoint::Tcp((Ipv4Addr::LOCALHOST, port).into())],
+            daemon_socket: socket.unwrap_or(settings.daemon_socket),
+            ..settings
+        }
+    }
+
     /// Loads the settings of this run.
     ///
     /// # Errors
@@ -355,6 +374,32 @@ mod tests {
             (256, 32)
         );
         assert!(!settings.behind_proxy && !settings.process_metrics);
+    }
+
+    #[test]
+    fn personal_gateway_has_one_port_and_no_anonymous_callers() {
+        let words = [
+            "gpukill-gateway",
+            "--personal",
+            "--port",
+            "7",
+            "--socket",
+            "/s",
+        ];
+        let settings = Settings::personal(&Args::try_parse_from(words).unwrap());
+        assert!(settings.is_personal);
+        assert_eq!(settings.anonymous, Access::None);
+        assert_eq!(settings.listen, [Endpoint::parse("127.0.0.1:7").unwrap()]);
+        assert_eq!(settings.daemon_socket, Path::new("/s"));
+        for words in [
+            &["--port", "7"][..],
+            &["--open"],
+            &["--personal", "--listen", "127.0.0.1:7"],
+            &["--personal", "--config", "/c"],
+        ] {
+            let words = ["gpukill-gateway"].iter().chain(words);
+            assert!(Args::try_parse_from(words).is_err());
+        }
     }
 
     #[test]

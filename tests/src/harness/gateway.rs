@@ -106,6 +106,22 @@ impl Gateway {
         Self { program, address }
     }
 
+    /// Starts the personal gateway of this user with the client, and waits for its address.
+    ///
+    /// # Panics
+    /// When it does not print one.
+    #[must_use]
+    pub fn start_personal(test_box: &TestBox) -> (Self, String) {
+        let program = RunningProgram::start(&mut test_box.client_command(&["web"]));
+        let line = program.next_line();
+        let (address, token) = line
+            .strip_prefix("http://")
+            .and_then(|line| line.split_once("/#"))
+            .expect("an address with a token");
+        let address = address.parse().expect("an address");
+        (Self { program, address }, token.to_owned())
+    }
+
     /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -142,6 +158,30 @@ impl Gateway {
         HttpResponse::read(stream)
     }
 
+    /// Sends a request with a body of JSON and this token.
+    #[must_use]
+    pub fn post(&self, path: &str, token: &str, body: &Value) -> HttpResponse {
+        let body = body.to_string();
+        let mut stream = self.connect();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
+             authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        // A gateway that refuses the connection is seen by its answer.
+        let _ = stream.write_all(request.as_bytes());
+        HttpResponse::read(stream)
+    }
+
+    /// Sends a request with this token.
+    #[must_use]
+    pub fn get_as(&self, path: &str, token: &str) -> HttpResponse {
+        let bearer = format!("Bearer {token}");
+        self.request("GET", path, &[("authorization", &bearer)])
+    }
+
     /// Requests a path.
     #[must_use]
     pub fn get(&self, path: &str) -> HttpResponse {
@@ -168,9 +208,14 @@ impl Gateway {
         events
     }
 
-    /// Asks the gateway to read its files again.
+    /// Asks the gateway to read its files again, or a personal one to end.
     pub fn hang_up(&self) {
-        self.program.signal(Signal::HUP);
+        self.signal(Signal::HUP);
+    }
+
+    /// Sends a signal to the gateway.
+    pub fn signal(&self, signal: Signal) {
+        self.program.signal(signal);
     }
 
     /// Waits for a line on standard error that contains this.

@@ -6,6 +6,7 @@ mod documents;
 mod events;
 mod limits;
 mod metrics;
+mod personal;
 mod requests;
 mod tls;
 mod tokens;
