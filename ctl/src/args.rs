@@ -117,6 +117,8 @@ pub enum Command {
     Resume,
     /// Remove GPUs that are gone for good from the list, for admins
     Forget(Deferred<Forget>),
+    /// Serve your own HTTP API, which acts with your rights, on this host
+    Web(Deferred<Web>),
     /// Print the completions for a shell to standard output
     Completions(Deferred<Completions>),
 }
@@ -348,6 +350,17 @@ pub struct Forget {
     /// These GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
     #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: String,
+}
+
+/// `web`
+#[derive(Debug, Args)]
+pub struct Web {
+    /// The port on the loopback interface [default: a free one]
+    #[arg(long, value_name = "PORT", overrides_with = "port", value_parser = whole_number_parser(bounds::PORT, 9840))]
+    pub port: Option<u64>,
+    /// Open the address in a browser
+    #[arg(long, overrides_with = "open")]
+    pub open: bool,
 }
 
 /// `completions`
@@ -583,6 +596,8 @@ mod tests {
             "gpukillctl quiesce --minutes 0",
             "gpukillctl quiesce --minutes 1441",
             "gpukillctl resume now",
+            "gpukillctl web --port 80",
+            "gpukillctl web --port 65536",
             "gpukillctl completions tcsh",
         ] {
             assert!(parse(line).is_err(), "{line}");

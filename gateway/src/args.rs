@@ -1,6 +1,6 @@
 //! The command line of gpukill-gateway.
 
-use clap::{Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Serves the data of gpukilld over HTTP: REST, live events and metrics.
@@ -28,6 +28,19 @@ pub struct Args {
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
 
+    /// Serve one person, with their rights: act too, print an address with a token that every
+    /// request needs, and end with the terminal or after 30 minutes without use
+    #[arg(long, conflicts_with_all = ["config", "listen", "check_config", "print_default_config"])]
+    pub personal: bool,
+
+    /// The port of a personal gateway [default: a free one]
+    #[arg(long, value_name = "PORT", requires = "personal")]
+    pub port: Option<u16>,
+
+    /// Open the address of a personal gateway in a browser
+    #[arg(long, requires = "personal")]
+    pub open: bool,
+
     /// Check the settings, and exit
     #[arg(long, global = true)]
     pub check_config: bool,
@@ -42,4 +55,31 @@ pub struct Args {
 pub enum Command {
     /// Push the metrics to the server of [otlp] in the settings, by OTLP over HTTP
     Notify,
+
+    /// Make tokens for callers
+    #[command(subcommand)]
+    Token(TokenCommand),
+}
+
+/// A command about tokens.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TokenCommand {
+    /// Print a new token to standard error, once, and the lines to add to /etc/gpukill/tokens.toml
+    /// to standard output
+    New(NewToken),
+}
+
+/// `token new`
+#[derive(Debug, Clone, ClapArgs)]
+pub struct NewToken {
+    /// The name of the token in the file: who or what uses it
+    pub name: String,
+
+    /// What the token is for: look for everything, metrics for /metrics
+    #[arg(long, default_value = "look")]
+    pub scope: String,
+
+    /// The time at which it stops to be valid: 2027-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
 }

@@ -11,6 +11,7 @@ mod people;
 pub(crate) mod traffic;
 mod views;
 
+use crate::access::Access;
 use crate::document::weighted;
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
@@ -34,12 +35,14 @@ pub(crate) const VIEW: Parameter = Parameter {
               last two only in the text format of Prometheus",
 };
 
-/// The metrics of this moment, under the names that the request wants.
+/// The metrics of this moment, under the names that the request wants; without people and processes
+/// for a caller that may see only numbers.
 pub(crate) fn respond(
     gateway: &Gateway,
     view: &DaemonView,
     parameters: &Parameters,
     headers: &HeaderMap,
+    access: Access,
 ) -> Response {
     let names = match parameters.text(VIEW.name) {
         Some("dcgm") => Some(OtherNames::Dcgm),
@@ -51,7 +54,7 @@ pub(crate) fn respond(
         Some(names) => (TextFormat::Prometheus, render_other(view, names)),
         None => {
             let format = preferred_format(headers);
-            (format, render(gateway, view, format))
+            (format, render(gateway, view, format, access))
         }
     };
     let mut response = Response::new(Body::from(text));
@@ -61,20 +64,18 @@ pub(crate) fn respond(
     response
 }
 
-fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat) -> String {
+fn render(gateway: &Gateway, view: &DaemonView, format: TextFormat, access: Access) -> String {
     let mut encoder = Encoder::new(format);
-    encode_daemon(
-        &mut encoder,
-        view,
-        OptionalSeries::from_settings(&gateway.settings),
-    );
+    let series = OptionalSeries::from_settings(&gateway.settings).for_access(access);
+    encode_daemon(&mut encoder, view, series);
     traffic::encode(&mut encoder, gateway, view);
     encoder.finish()
 }
 
-/// The series that are there only if the settings want them.
+/// The series that are there only for some callers, or if the settings want them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OptionalSeries {
+    people: bool,
     processes: bool,
     jobs: bool,
 }
@@ -82,8 +83,19 @@ pub(crate) struct OptionalSeries {
 impl OptionalSeries {
     pub(crate) const fn from_settings(settings: &Settings) -> Self {
         Self {
+            people: true,
             processes: settings.process_metrics,
             jobs: settings.job_metrics,
+        }
+    }
+
+    /// Without people, their processes and jobs for a caller that may see only numbers.
+    fn for_access(self, access: Access) -> Self {
+        let sees_people = access >= Access::Metrics;
+        Self {
+            people: sees_people,
+            processes: sees_people && self.processes,
+            jobs: sees_people && self.jobs,
         }
     }
 }
@@ -106,7 +118,9 @@ fn encode_daemon(encoder: &mut Encoder, view: &DaemonView, series: OptionalSerie
     encode_up(encoder, current.is_some());
     if let Some(frame) = current {
         gpus::encode(encoder, frame);
-        people::encode(encoder, frame, series.processes);
+        if series.people {
+            people::encode(encoder, frame, series.processes);
+        }
         if series.jobs {
             jobs::encode(encoder, frame);
         }
@@ -172,7 +186,7 @@ mod tests {
         let (_sender, receiver) = watch::channel(Arc::new(view.clone()));
         let (_stop, stopped) = watch::channel(false);
         let gateway = Gateway::new(Settings::default(), receiver, stopped);
-        render(&gateway, view, format)
+        render(&gateway, view, format, Access::Look)
     }
 
     #[test]

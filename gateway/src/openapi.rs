@@ -1,29 +1,35 @@
 //! The description of the API as an OpenAPI 3.1 document, made from the table of routes and from the
 //! schemas of the documents.
 
+use crate::access::Access;
 use crate::document::Document;
 use crate::parameters::{Parameter, ParameterKind, Place};
 use crate::problem::Problem;
-use crate::routes::{Post, ROUTES, Route, Source};
+use crate::routes::{Post, Route, Source, routes};
+use crate::settings::Settings;
 use gpukill_proto::json::schema::Components;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, OnceLock};
 
-/// The document, made once.
+/// The document of a gateway with these settings, made once.
 ///
 /// # Errors
 /// It cannot be serialized, which is a bug.
-pub(crate) fn document() -> Result<Arc<Document>, Problem> {
+pub(crate) fn document(settings: &Settings) -> Result<Arc<Document>, Problem> {
     static MADE: OnceLock<Result<Arc<Document>, Problem>> = OnceLock::new();
-    let made = MADE.get_or_init(|| Document::json(&describe()).map(Arc::new));
+    static MADE_PERSONAL: OnceLock<Result<Arc<Document>, Problem>> = OnceLock::new();
+    let place = match settings.is_personal {
+        true => &MADE_PERSONAL,
+        false => &MADE,
+    };
+    let made = place.get_or_init(|| Document::json(&describe(settings)).map(Arc::new));
     made.clone()
 }
 
 /// The document.
-pub(crate) fn describe() -> Value {
+pub(crate) fn describe(settings: &Settings) -> Value {
     let mut components = Components::default();
-    let paths: Map<String, Value> = ROUTES
-        .iter()
+    let paths: Map<String, Value> = routes(settings)
         .map(|route| (route.path.to_owned(), operations(route, &mut components)))
         .collect();
     let mut schemas = components.into_object();
@@ -50,6 +56,7 @@ pub(crate) fn describe() -> Value {
                 },
             },
             "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
     })
 }
@@ -57,6 +64,9 @@ pub(crate) fn describe() -> Value {
 /// The operations of a path, by method.
 fn operations(route: &Route, components: &mut Components) -> Value {
     let get = operation(route, components);
+    if route.methods() == "POST" {
+        return json!({ "post": get });
+    }
     let id = format!("post_{}", operation_id(route.path));
     match route.post {
         None => json!({ "get": get }),
@@ -106,18 +116,42 @@ fn operation(route: &Route, components: &mut Components) -> Value {
         | Source::Call(_)
         | Source::OpenApi
         | Source::Reference => true,
-        Source::Live | Source::Metrics | Source::Healthy | Source::Ready => false,
+        Source::Live
+        | Source::WebSocket
+        | Source::Metrics
+        | Source::Act(_)
+        | Source::Healthy
+        | Source::Ready => false,
     };
     if is_document && let Some(responses) = responses.as_object_mut() {
         let unchanged = json!({ "description": "the client has this document already" });
         responses.insert("304".into(), unchanged);
     }
-    json!({
+    let mut operation = json!({
         "summary": route.summary,
         "operationId": operation_id(route.path),
         "parameters": parameters,
         "responses": responses,
-    })
+    });
+    let Some(members) = operation.as_object_mut() else {
+        return operation;
+    };
+    if route.needed_access() > Access::None {
+        // The setting access.anonymous may make the token unnecessary.
+        let security = match route.is_personal() {
+            true => json!([{ "token": [] }]),
+            false => json!([{ "token": [] }, {}]),
+        };
+        members.insert("security".into(), security);
+    }
+    if route.methods() == "POST" {
+        let body = json!({
+            "required": true,
+            "content": { "application/json": { "schema": { "type": "object" } } },
+        });
+        members.insert("requestBody".into(), body);
+    }
+    operation
 }
 
 /// `explain_pid` of `/api/v1/explain/{pid}`.
@@ -193,15 +227,38 @@ fn problem() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes::ROUTES;
     use std::collections::BTreeSet;
+
+    fn description(is_personal: bool) -> Value {
+        let settings = Settings {
+            is_personal,
+            ..Settings::default()
+        };
+        serde_json::from_slice(document(&settings).unwrap().line()).unwrap()
+    }
+
+    #[test]
+    fn acts_are_described_where_they_are_possible() {
+        let personal = description(true);
+        let plan = &personal["paths"]["/api/v1/kill/plan"]["post"];
+        assert_eq!(plan["requestBody"]["required"], true);
+        assert_eq!(plan["security"], json!([{ "token": [] }]));
+        let report = &personal["paths"]["/api/v1/kill/report/{operation}"]["get"];
+        assert_eq!(report["parameters"][0]["in"], "path");
+        assert!(description(false)["paths"]["/api/v1/kill/plan"].is_null());
+        let count = |described: Value| described["paths"].as_object().unwrap().len();
+        assert_eq!(count(personal), ROUTES.len());
+    }
 
     #[test]
     fn every_route_is_described() {
-        let description: Value = serde_json::from_slice(document().unwrap().line()).unwrap();
+        let description = description(false);
         assert_eq!(description["openapi"], "3.1.0");
         let paths = description["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), ROUTES.len());
-        for route in ROUTES {
+        let all: Vec<&Route> = routes(&Settings::default()).collect();
+        assert_eq!(paths.len(), all.len());
+        for route in all {
             let operation = &paths[route.path]["get"];
             assert_eq!(operation["summary"], route.summary);
             let parameters = operation["parameters"].as_array().unwrap();
@@ -259,7 +316,7 @@ mod tests {
 
     #[test]
     fn every_answer_has_a_schema() {
-        let api = describe();
+        let api = describe(&Settings::default());
         assert_references_resolve(&api, &api);
         for (path, item) in api["paths"].as_object().unwrap() {
             let responses = item["get"]["responses"].as_object().unwrap();
@@ -282,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_field_has_a_schema() {
-        let api = describe();
+        let api = describe(&Settings::default());
         let schemas = api["components"]["schemas"].as_object().unwrap();
         for name in ["ListDocument", "GpuDocument", "RunsDocument", "Problem"] {
             assert!(schemas.contains_key(name), "{name}");

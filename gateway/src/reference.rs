@@ -3,6 +3,7 @@
 
 use crate::document::Document;
 use crate::openapi;
+use crate::settings::Settings;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
@@ -19,16 +20,24 @@ const HEAD: &str = r#"<!doctype html>
 <h1>The API of the gpukill gateway</h1>
 "#;
 
-/// The page, made once.
-pub(crate) fn document() -> Arc<Document> {
+/// The page of a gateway with these settings, made once.
+pub(crate) fn document(settings: &Settings) -> Arc<Document> {
     static MADE: OnceLock<Arc<Document>> = OnceLock::new();
-    let made = MADE.get_or_init(|| Arc::new(Document::html(page(&openapi::describe()))));
+    static MADE_PERSONAL: OnceLock<Arc<Document>> = OnceLock::new();
+    let place = match settings.is_personal {
+        true => &MADE_PERSONAL,
+        false => &MADE,
+    };
+    let made = place.get_or_init(|| Arc::new(Document::html(page(&openapi::describe(settings)))));
     Arc::clone(made)
 }
 
 /// The page for an OpenAPI document.
 fn page(api: &Value) -> String {
-    let paths = members(&api["paths"]).map(|(path, item)| route(path, &item["get"]));
+    let paths = members(&api["paths"]).map(|(path, item)| match item.get("get") {
+        Some(operation) => route(path, operation),
+        None => route(&format!("POST {path}"), &item["post"]),
+    });
     let documents = members(&api["components"]["schemas"]);
     let documents = documents.map(|(name, schema)| object(name, schema));
     [
@@ -187,7 +196,7 @@ mod tests {
 
     #[test]
     fn page_has_every_route_and_every_field() {
-        let api = openapi::describe();
+        let api = openapi::describe(&Settings::default());
         let page = page(&api);
         for route in ROUTES {
             assert!(page.contains(&format!("<h3><code>{}</code>", route.path)));

@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 
 /// The longest body of a request, in bytes.
-const MAX_BODY: u64 = 64 << 10;
+pub(crate) const MAX_BODY: u64 = 64 << 10;
 
 /// The longest query, in bytes.
 const MAX_QUERY: usize = 4 << 10;

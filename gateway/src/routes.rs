@@ -1,19 +1,26 @@
 //! The one table of routes. The router, the API document and the tests of all paths are made from
 //! it, so that a route is in all of them or in none.
 
+mod acts;
 mod history;
 mod listing;
 mod now;
 
+use crate::access::{Access, Caller};
 use crate::calls::{CallFn, CallRoute};
 use crate::document;
 use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::{Problem, exit_code};
+use crate::settings::Settings;
 use crate::upstream::Frame;
-use crate::{live, metrics, openapi, reference};
-use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Reference, Snapshot};
+use crate::{live, metrics, openapi, reference, websocket};
+use Source::{
+    Act, Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Reference, Snapshot, WebSocket,
+};
+pub(crate) use acts::KnownKills;
+use acts::{ActFn, ActMethod, ActRoute};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -34,7 +41,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One route. All routes have the methods GET and HEAD, and some have POST.
+/// One route. Routes have the methods GET and HEAD, those that act POST, and some of other programs
+/// all three.
 #[derive(Debug)]
 pub(crate) struct Route {
     /// The path, with names of parameters in braces.
@@ -73,24 +81,53 @@ pub(crate) enum Source {
     Call(CallRoute),
     /// With a stream of events.
     Live,
+    /// With the same events over a WebSocket.
+    WebSocket,
     /// With metrics.
     Metrics,
     /// With the description of the API for programs.
     OpenApi,
     /// With the description of the API for people.
     Reference,
+    /// By an action of the daemon, in a gateway of one person.
+    Act(ActRoute),
     /// Whether the gateway runs.
     Healthy,
     /// Whether the gateway has current data.
     Ready,
 }
 
-/// How long a request for a part of the snapshot waits for its turn.
-const MAX_PART_QUEUED: Duration = Duration::from_secs(5);
+impl Route {
+    /// The methods.
+    pub(crate) fn methods(&self) -> &'static str {
+        match (&self.source, self.post) {
+            (Act(act), _) if act.method == ActMethod::Post => "POST",
+            (_, Some(_)) => "GET, HEAD, POST",
+            (_, None) => "GET, HEAD",
+        }
+    }
 
-/// The methods of routes without POST, and of those with it.
-const METHODS: &str = "GET, HEAD";
-const METHODS_WITH_POST: &str = "GET, HEAD, POST";
+    /// Whether only a gateway of one person has it.
+    pub(crate) fn is_personal(&self) -> bool {
+        matches!(self.source, Act(_))
+    }
+
+    /// The least access that a caller needs. Whatever is not known to be without names of people
+    /// and processes needs all.
+    pub(crate) fn needed_access(&self) -> Access {
+        match self.source {
+            Healthy | Ready => Access::None,
+            // Without names of people below [`Access::Metrics`].
+            Metrics | OpenApi | Reference => Access::Numbers,
+            Part(_) if matches!(self.path, "/api/v1/gpus" | "/api/realtime") => Access::Numbers,
+            Snapshot | Part(_) | Call(_) | Live | WebSocket => Access::Look,
+            Act(_) => Access::Act,
+        }
+    }
+}
+
+/// How long a request for a part of the snapshot, or an act, waits for its turn.
+const MAX_QUEUED: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
 
@@ -158,6 +195,19 @@ const fn call(run: CallFn, keep: u64, timeout: u64, is_slow: bool) -> Source {
         keep: Duration::from_secs(keep),
         timeout: Duration::from_secs(timeout),
         is_slow,
+        run,
+    })
+}
+
+/// An act with the seconds that the daemon may take.
+const fn post(run: ActFn, timeout: u64) -> Source {
+    act(ActMethod::Post, run, timeout)
+}
+
+const fn act(method: ActMethod, run: ActFn, timeout: u64) -> Source {
+    Act(ActRoute {
+        method,
+        timeout: Duration::from_secs(timeout),
         run,
     })
 }
@@ -235,11 +285,26 @@ pub(crate) static ROUTES: &[Route] = routes! {
     "/api/v1/audit/timeline" JSON: EventsDocument, history::TIMELINE_PARAMETERS, past(history::timeline);
         "everything that happened, oldest first, as gpukillctl audit timeline -o json"
     "/api/v1/live" EVENTS, &[], Live;
-        "each new snapshot as a server-sent event"
+        "each new snapshot as a server-sent event, or over a WebSocket for a client that asks for one"
+    "/ws" TEXT, &[], WebSocket;
+        "each new snapshot as a message of a WebSocket: event, id and data"
     "/api/v1/openapi.json" JSON: Map<String, Value>, &[], OpenApi;
         "this description"
     "/api/v1/reference" HTML, &[], Reference;
         "this description for people"
+    "/api/v1/kill/plan" JSON: Map<String, Value>, &[], post(acts::plan_kill, 30);
+        "plans a kill, as gpukillctl kill --dry-run -o json; a personal gateway alone acts"
+    "/api/v1/kill/act" JSON: Map<String, Value>, &[], post(acts::kill, 10);
+        "carries out a plan of this gateway: {\"plan_id\": ID}"
+    "/api/v1/kill/report/{operation}" JSON: Map<String, Value>, &[acts::OPERATION],
+        act(ActMethod::Get, acts::kill_report, 10);
+        "how far a kill is, as gpukillctl kill -o json"
+    "/api/v1/guard/snooze" JSON: Map<String, Value>, &[], post(acts::snooze, 10);
+        "postpones the end of a job, as gpukillctl guard snooze: {\"pid\": PID}"
+    "/api/v1/guard/mode" JSON: Map<String, Value>, &[], post(acts::set_mode, 10);
+        "sets the mode of the guard: {\"mode\": \"soft\"}"
+    "/api/v1/guard/set" JSON: Map<String, Value>, &[], post(acts::set_key, 10);
+        "sets a key of the rules, as gpukillctl guard set: {\"key\": KEY, \"value\": VALUE}"
     "/metrics" METRICS, &[metrics::VIEW], Metrics;
         "metrics for Prometheus; OpenMetrics if Accept prefers it"
     "/-/healthy" TEXT, &[], Healthy;
@@ -273,10 +338,23 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "as /api/v1/guard/test"
 };
 
+/// The routes of a gateway with these settings.
+pub(crate) fn routes(settings: &Settings) -> impl Iterator<Item = &'static Route> {
+    let is_personal = settings.is_personal;
+    let routes = ROUTES.iter();
+    routes.filter(move |route| is_personal || !route.is_personal())
+}
+
 /// The router of the table.
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
-    let mut router = Router::new().fallback(not_found);
-    for route in ROUTES {
+    let of_fallback = Arc::clone(gateway);
+    let mut router = Router::new().fallback(move |request: Request| async move {
+        // Who may see nothing learns no paths either.
+        let caller = caller(&request);
+        let access = caller.and_then(|it| of_fallback.authorize(&it, Access::Numbers));
+        access.map_or_else(Problem::into_response, |_| not_found())
+    });
+    for route in routes(&gateway.settings) {
         let gateway = Arc::clone(gateway);
         let handler = move |path: PathParameters, request: Request| async move {
             let mut response = match answer(&gateway, route, path, request).await {
@@ -297,23 +375,32 @@ impl Route {
     /// # Errors
     /// Why it is refused, and what to do instead.
     fn check_method(&self, method: &Method) -> Result<(), Problem> {
-        match (method, self.post) {
-            (&Method::GET | &Method::HEAD, _) | (&Method::POST, Some(Post::AsGet)) => Ok(()),
-            (&Method::POST, Some(Post::Refused(command))) => Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                "this gateway changes nothing",
-            )
-            .with_exit_code(exit_code::NOT_PERMITTED)
-            .with_hint(format!("run {command}"))),
-            (_, Some(_)) => Err(Problem::method_not_allowed(METHODS_WITH_POST)),
-            (_, None) => Err(Problem::method_not_allowed(METHODS)),
+        if let (&Method::POST, Some(Post::Refused(command))) = (method, self.post) {
+            let problem = Problem::new(StatusCode::FORBIDDEN, "this path changes nothing");
+            return Err(problem
+                .with_exit_code(exit_code::NOT_PERMITTED)
+                .with_hint(format!("run {command}")));
+        }
+        let methods = self.methods();
+        match methods.split(", ").any(|it| method == it) {
+            true => Ok(()),
+            false => Err(Problem::method_not_allowed(methods)),
         }
     }
 }
 
 type PathParameters = Result<RawPathParams, RawPathParamsRejection>;
 
-async fn not_found() -> Response {
+/// The sender of a request.
+///
+/// # Errors
+/// The gateway has not identified it, which is a bug.
+fn caller(request: &Request) -> Result<Caller, Problem> {
+    let caller = request.extensions().get::<Caller>();
+    caller.copied().ok_or_else(Problem::internal)
+}
+
+fn not_found() -> Response {
     Problem::new(StatusCode::NOT_FOUND, "there is no such path")
         .with_hint("/api/v1/openapi.json lists all paths")
         .into_response()
@@ -325,10 +412,15 @@ async fn answer(
     path: PathParameters,
     request: Request,
 ) -> Result<Response, Problem> {
+    let caller = caller(&request)?;
+    let access = gateway.authorize(&caller, route.needed_access())?;
     route.check_method(request.method())?;
     let path = path.map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
     let query = request.uri().query().unwrap_or_default();
     let parameters = Parameters::parse(route.parameters, &path, query)?;
+    if let Act(act) = route.source {
+        return acts::respond(gateway, act, parameters, request).await;
+    }
     let headers = request.headers();
     let view = gateway.view();
     let document = match route.source {
@@ -337,7 +429,7 @@ async fn answer(
             view.current()?;
             // A request that waits keeps no old snapshot in memory.
             drop(view);
-            let turn = part_turn(&gateway.part_turns, MAX_PART_QUEUED).await?;
+            let turn = take_turn(&gateway.part_turns, MAX_QUEUED).await?;
             let frame = Arc::clone(gateway.view().current()?);
             // A large snapshot takes a while to copy and to serialize.
             let selected = tokio::task::spawn_blocking(move || {
@@ -353,11 +445,25 @@ async fn answer(
                 .answer(route.path, call, parameters, view)
                 .await?
         }
-        OpenApi => openapi::document()?,
-        Reference => reference::document(),
+        OpenApi => openapi::document(&gateway.settings)?,
+        Reference => reference::document(&gateway.settings),
+        WebSocket => return websocket::respond(gateway, caller, request),
+        Live if websocket::is_requested(headers) => {
+            return websocket::respond(gateway, caller, request);
+        }
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
-        Live => return live::respond(gateway, headers),
-        Metrics => return Ok(metrics::respond(gateway, &view, &parameters, headers)),
+        Live => return live::respond(gateway, caller, headers),
+        Metrics => {
+            return Ok(metrics::respond(
+                gateway,
+                &view,
+                &parameters,
+                headers,
+                access,
+            ));
+        }
+        // Answered above.
+        Act(_) => return Err(Problem::internal()),
         Healthy => return Ok(text(route, "healthy\n")),
         Ready => {
             view.current()?;
@@ -367,11 +473,11 @@ async fn answer(
     Ok(document::respond(document, headers).await)
 }
 
-/// Waits for the turn to make a part of the snapshot.
+/// Waits for the turn to make a part of the snapshot, or to act.
 ///
 /// # Errors
 /// The turn does not come in this time.
-async fn part_turn(
+async fn take_turn(
     turns: &Arc<Semaphore>,
     longest: Duration,
 ) -> Result<OwnedSemaphorePermit, Problem> {
@@ -398,11 +504,11 @@ mod tests {
     async fn requests_for_parts_wait_for_their_turn_and_not_forever() {
         let turns = Arc::new(Semaphore::new(1));
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
-        let turn = part_turn(&turns, long).await.unwrap();
-        let response = part_turn(&turns, short).await.unwrap_err().into_response();
+        let turn = take_turn(&turns, long).await.unwrap();
+        let response = take_turn(&turns, short).await.unwrap_err().into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(turn);
-        assert!(part_turn(&turns, long).await.is_ok());
+        assert!(take_turn(&turns, long).await.is_ok());
     }
 
     #[test]

@@ -5,11 +5,12 @@ mod url;
 
 pub use url::HttpUrl;
 
+use crate::access::Access;
 use crate::args::{Args, Command};
-use gpukill_proto::settings::value::{boolean, duration, number, text};
+use gpukill_proto::settings::value::{boolean, choice_error, duration, number, text};
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
 use std::io::{self, Read as _};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,16 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Whether a proxy in front of the gateway encrypts and decides who may read.
     pub behind_proxy: bool,
+    /// Whether it is the gateway of one person, which acts with their rights.
+    pub is_personal: bool,
+    /// What a caller without a token may see.
+    pub anonymous: Access,
+    /// The file of the tokens.
+    pub tokens: PathBuf,
+    /// The file of the certificate, or of a chain of them. With [`Self::key`] or not at all.
+    pub certificate: Option<PathBuf>,
+    /// The file of its private key.
+    pub key: Option<PathBuf>,
     /// The most connections at once.
     pub max_connections: usize,
     /// The most connections of one peer: an IP address, or a user of the Unix socket.
@@ -93,8 +104,8 @@ pub const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_GATEWAY_LISTEN",
         default: "[\"127.0.0.1:9836\", \"[::1]:9836\", \"unix:/run/gpukill-gateway.sock\"]",
         help: "Addresses to listen on. Where systemd passes sockets, as gpukill-gateway.socket\n\
-               does, they are used instead. An address other than loopback needs behind_proxy.\n\
-               [::1] is left out on a host without IPv6.",
+               does, they are used instead. An address other than loopback needs [tls] and a\n\
+               token for each request, or behind_proxy. [::1] is left out on a host without IPv6.",
         set: |settings, value| {
             let all = texts(value)?;
             settings.listen = all
@@ -131,8 +142,8 @@ pub const KEYS: &[Key<Settings>] = &[
         name: "behind_proxy",
         variable: "GPUKILL_GATEWAY_BEHIND_PROXY",
         default: "false",
-        help: "Set to true to listen on addresses other than loopback. The gateway neither encrypts\n\
-               nor asks who calls: a proxy in front of it must do both.",
+        help: "Set to true to listen on addresses other than loopback without TLS and tokens: a\n\
+               proxy in front of the gateway encrypts and asks who calls.",
         set: |settings, value| boolean(value).map(|it| settings.behind_proxy = it),
     },
     Key {
@@ -160,6 +171,49 @@ pub const KEYS: &[Key<Settings>] = &[
         default: "256",
         help: "The most live streams at once. Further ones are answered with 503.",
         set: |settings, value| count(value).map(|it| settings.max_streams = it),
+    },
+    Key {
+        section: "access",
+        name: "anonymous",
+        variable: "GPUKILL_GATEWAY_ANONYMOUS",
+        default: "\"look\"",
+        help: "What a caller without a token may see. \"look\": everything. \"numbers\": the readings\n\
+               of GPUs, and metrics without names of people and processes. \"none\": whether the\n\
+               gateway runs.",
+        set: |settings, value| {
+            const LEVELS: [Access; 3] = [Access::Look, Access::Numbers, Access::None];
+            let name = text(value)?;
+            let found = LEVELS.into_iter().find(|level| level.name() == name);
+            let level = found.ok_or_else(|| choice_error(value, &LEVELS.map(Access::name)))?;
+            settings.anonymous = level;
+            Ok(())
+        },
+    },
+    Key {
+        section: "access",
+        name: "tokens",
+        variable: "GPUKILL_GATEWAY_TOKENS",
+        default: "\"/etc/gpukill/tokens.toml\"",
+        help: "The tokens that callers may send, if this file exists. It is read again when it\n\
+               changes. gpukill-gateway token new NAME makes one.",
+        set: |settings, value| text(value).map(|it| settings.tokens = it.into()),
+    },
+    Key {
+        section: "tls",
+        name: "certificate",
+        variable: "GPUKILL_GATEWAY_TLS_CERTIFICATE",
+        default: "",
+        help: "The file of the certificate in PEM, with those between it and the authority. Addresses\n\
+               other than loopback use it. It is read again when it changes.",
+        set: |settings, value| text(value).map(|it| settings.certificate = Some(it.into())),
+    },
+    Key {
+        section: "tls",
+        name: "key",
+        variable: "GPUKILL_GATEWAY_TLS_KEY",
+        default: "",
+        help: "The file of its private key in PEM, that not every user may read.",
+        set: |settings, value| text(value).map(|it| settings.key = Some(it.into())),
     },
     Key {
         section: "daemon",
@@ -279,6 +333,23 @@ fn is_host_name(name: &str) -> bool {
 }
 
 impl Settings {
+    /// The settings of the gateway of one person: no file, one port of the loopback interface, and
+    /// nothing without the token.
+    #[must_use]
+    pub fn personal(args: &Args) -> Self {
+        // The tests show that the defaults have no mistakes.
+        let (settings, _) = defaults(KEYS);
+        let socket = args.socket.clone();
+        let port = args.port.unwrap_or_default();
+        Self {
+            is_personal: true,
+            anonymous: Access::None,
+            listen: vec![Endpoint::Tcp((Ipv4Addr::LOCALHOST, port).into())],
+            daemon_socket: socket.unwrap_or(settings.daemon_socket),
+            ..settings
+        }
+    }
+
     /// Loads the settings of this run.
     ///
     /// # Errors
@@ -326,6 +397,9 @@ impl Settings {
         if let Some(socket) = &args.socket {
             settings.daemon_socket.clone_from(socket);
         }
+        if settings.certificate.is_some() != settings.key.is_some() {
+            add("tls.certificate and tls.key belong together: set both or none".into());
+        }
         for endpoint in &settings.listen {
             if let Endpoint::Tcp(address) = endpoint
                 && let Err(what) = settings.check_exposure(*address)
@@ -342,17 +416,18 @@ impl Settings {
         }
     }
 
-    /// Refuses an address at which other hosts can read without a proxy in between.
+    /// Refuses an address at which other hosts can read, without TLS and without a proxy.
     ///
     /// # Errors
     /// What to set.
     pub fn check_exposure(&self, address: SocketAddr) -> Result<(), String> {
-        if self.behind_proxy || address.ip().is_loopback() {
+        if self.behind_proxy || self.certificate.is_some() || address.ip().is_loopback() {
             return Ok(());
         }
         Err(format!(
             "http.listen: everybody in the network could read at {address}: listen on 127.0.0.1, \
-             or set behind_proxy = true if a proxy encrypts and decides who may read"
+             set certificate and key in [tls], or set behind_proxy = true if a proxy encrypts and \
+             decides who may read"
         ))
     }
 }
@@ -436,6 +511,32 @@ mod tests {
     }
 
     #[test]
+    fn personal_gateway_has_one_port_and_no_anonymous_callers() {
+        let words = [
+            "gpukill-gateway",
+            "--personal",
+            "--port",
+            "7",
+            "--socket",
+            "/s",
+        ];
+        let settings = Settings::personal(&Args::try_parse_from(words).unwrap());
+        assert!(settings.is_personal);
+        assert_eq!(settings.anonymous, Access::None);
+        assert_eq!(settings.listen, [Endpoint::parse("127.0.0.1:7").unwrap()]);
+        assert_eq!(settings.daemon_socket, Path::new("/s"));
+        for words in [
+            &["--port", "7"][..],
+            &["--open"],
+            &["--personal", "--listen", "127.0.0.1:7"],
+            &["--personal", "--config", "/c"],
+        ] {
+            let words = ["gpukill-gateway"].iter().chain(words);
+            assert!(Args::try_parse_from(words).is_err());
+        }
+    }
+
+    #[test]
     fn names_that_no_request_can_have_are_refused() {
         for name in ["gpu.example.org", "box", "192.0.2.7", "[2001:db8::7]"] {
             assert!(is_host_name(name), "{name}");
@@ -472,11 +573,17 @@ mod tests {
     }
 
     #[test]
-    fn address_beyond_loopback_needs_a_proxy() {
+    fn address_beyond_loopback_needs_tls_or_a_proxy() {
         let refused = resolve("", &["--listen", "0.0.0.0:80"]).unwrap_err();
         assert!(refused[0].contains("everybody in the network could read at 0.0.0.0:80"));
         let file = "[http]\nbehind_proxy = true\nnames = [\"gpu.example.org\"]\n";
         assert!(resolve(file, &["--listen", "0.0.0.0:80"]).is_ok());
+        let file = "[tls]\ncertificate = \"/c\"\nkey = \"/k\"\n";
+        assert!(resolve(file, &["--listen", "0.0.0.0:80"]).is_ok());
+        assert_eq!(
+            resolve("[tls]\nkey = \"/k\"\n", &[]).unwrap_err(),
+            ["tls.certificate and tls.key belong together: set both or none"]
+        );
         for loopback in ["127.0.0.1:0", "[::1]:0", "unix:/run/x.sock"] {
             assert!(resolve("", &["--listen", loopback]).is_ok(), "{loopback}");
         }

@@ -57,6 +57,7 @@ pub(crate) struct Frame {
     received: Instant,
     age_received: Duration,
     event: OnceLock<Bytes>,
+    message: OnceLock<Bytes>,
 }
 
 impl Frame {
@@ -76,6 +77,7 @@ impl Frame {
             received: Instant::now(),
             age_received,
             event: OnceLock::new(),
+            message: OnceLock::new(),
         })
     }
 
@@ -93,6 +95,21 @@ impl Frame {
                 .into()
         });
         event.clone()
+    }
+
+    /// The frame as a message of a WebSocket.
+    pub(crate) fn message(&self) -> Bytes {
+        let message = self.message.get_or_init(|| {
+            // The tag has only hexadecimal digits.
+            let head = format!(
+                "{{\"event\":\"snapshot\",\"id\":\"{}\",\"data\":",
+                self.document.tag()
+            );
+            [head.as_bytes(), self.document.line(), b"}"]
+                .concat()
+                .into()
+        });
+        message.clone()
     }
 }
 

@@ -416,6 +416,12 @@ forget
 forget
     forget --gpu GPU-8f3c
     the same, by the beginning of its UUID
+web
+    web
+    prints the address of your own API, with its token; until Ctrl-C
+web
+    web --port 9840 --open
+    at this port, and in a browser
 completions
     completions bash > ~/.local/share/bash-completion/completions/gpukillctl
     for yourself, where no package has them

@@ -247,6 +247,7 @@ impl TestBox {
         clear_environment(&mut command);
         command.args(subcommand).arg("--config").arg(file);
         command.arg("--socket").arg(self.socket());
+        command.env("GPUKILL_GATEWAY_TOKENS", self.path("tokens.toml"));
         command
     }
 

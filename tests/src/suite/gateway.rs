@@ -8,9 +8,13 @@ mod events;
 mod limits;
 mod metrics;
 mod otlp;
+mod personal;
 mod prometheus;
 mod promql;
 mod requests;
+mod tls;
+mod tokens;
+mod websocket;
 
 use gpukill_tests::harness::{Daemon, Gateway, TestBox, TestProcess, eventually};
 use serde_json::json;
