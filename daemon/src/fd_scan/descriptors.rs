@@ -106,7 +106,7 @@ impl<'a> DescriptorReader<'a> {
         process: &OwnedFd,
         known: &[u32],
         scan_number: u32,
-        depth: ScanEffort,
+        effort: ScanEffort,
     ) {
         let Ok(tasks) = openat(process, c"task", DIRECTORY, Mode::empty()) else {
             return;
@@ -119,7 +119,7 @@ impl<'a> DescriptorReader<'a> {
         let threads = u64::try_from(others.len()).unwrap_or(u64::MAX);
         let start = (u64::from(scan_number.wrapping_mul(2_654_435_769)) * threads) >> 32;
         others.rotate_left(usize::try_from(start).unwrap_or(0));
-        let mut left = match depth {
+        let mut left = match effort {
             ScanEffort::FirstThread => MAX_COMPARED,
             ScanEffort::AllThreads => MAX_COMPARED_ON_REQUEST,
         };

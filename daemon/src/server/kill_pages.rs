@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn target(pid: u32, uid: u32, fate: PlannedAction) -> KillTarget {
+    fn target(pid: u32, uid: u32, action: PlannedAction) -> KillTarget {
         KillTarget {
             key: key(pid),
             name: "python".into(),
@@ -140,7 +140,7 @@ mod tests {
             holds: Vec::new(),
             named: true,
             job: Reading::Unsupported,
-            action: fate,
+            action,
             overridden: None,
         }
     }
