@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 pub use command_codes::command_exit_codes;
 
-/// The exit codes. Scripts rely on the numbers. A new code also needs an entry for the commands that
-/// return it, in [`command_exit_codes`].
+/// The exit codes. Scripts rely on the numbers. A new code also needs an entry in
+/// [`command_exit_codes`] for the commands that return it.
 ///
 /// The enum derives `ValueEnum` only so that the manual can list every code with the words
 /// below.

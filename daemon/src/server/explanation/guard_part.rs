@@ -119,7 +119,7 @@ fn limits(guard: &GuardContext<'_>, facts: &ProcessFacts) -> Vec<AppliedLimit> {
     let limits = limits
         .take(MAX_GUARD_ENTRIES)
         .map(|EffectiveLimit { rule, limit }| {
-            // The first limit of its kind is the one that replaces; a limit for a time of day or on the
+            // The first limit of its kind replaces the others; a limit for a time of day or on the
             // total of a group applies in addition.
             let its = others.extract_if(.., |other| other.rule.kind == rule.kind);
             let its = its.filter_map(|other| Some((other.rule, other.limit?)));
