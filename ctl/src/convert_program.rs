@@ -66,7 +66,7 @@ fn start(form: Conversion, [input, output, errors]: [Stdio; 3]) -> Result<Child,
     })
 }
 
-/// The program: beside this program, else where packages install it.
+/// The path of the program: the directory of this program, else where packages install it.
 fn find_program() -> Option<PathBuf> {
     let program = std::env::current_exe().ok();
     let program = program.map(|this| this.with_file_name(PROGRAM_NAME));

@@ -320,7 +320,7 @@ impl RunUsage {
 
     /// The time in which the process itself was busy, and in which it was idle, of the time in which
     /// it held the device. The rest is unknown. The shares are exact where they are all of that
-    /// time; beside other processes of its owner its mean utilization decides.
+    /// time; with other processes of its owner, its mean utilization decides.
     #[must_use]
     pub fn process_times(&self) -> (u64, u64) {
         if self.owner_share_ms() >= self.held_ms {

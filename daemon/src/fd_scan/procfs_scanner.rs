@@ -234,7 +234,7 @@ impl ProcfsScanner {
 /// keeps open for logind (`FDSTORE=1` of `sd_notify(3)`) logind has open, too.
 const INIT_NAMES: [&str; 5] = ["systemd", "init", "openrc-init", "runit", "dinit"];
 
-/// The threads to scan beside the first one.
+/// The threads to scan in addition to the first one.
 #[derive(Clone, Copy)]
 struct ThreadSelection<'a> {
     effort: ScanEffort,

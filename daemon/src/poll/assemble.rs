@@ -90,8 +90,8 @@ impl PollState {
         }
     }
 
-    /// Takes the facts of this poll beside the lists: the PIDs without a process, and the open
-    /// device files.
+    /// Takes the facts of this poll that the lists do not have: the PIDs without a process, and the
+    /// open device files.
     pub(super) fn set_process_facts(
         &mut self,
         absent: &BTreeSet<u32>,

@@ -239,7 +239,7 @@ mod tests {
                     "it is process 1",
                 )),
             ),
-            // In a user namespace of hers.
+            // In a user namespace of the caller.
             target(4, 100_000, end_action()),
         ]);
         let commands = |roles: &Roles, uid| {
