@@ -3,7 +3,8 @@
 //!
 //! One poll is an interval; a sample is the sum of some polls, a minute of some
 //! samples, an hour of sixty minutes. [`Usage::merge`] adds intervals without loss or
-//! double counting, in any order of steps.
+//! double counting, in any order of steps. The daemon stores the sums in `store::blob`, so
+//! a new value also needs a new version of the blob.
 
 mod cpu;
 pub mod findings;
