@@ -267,7 +267,7 @@ pub struct List {
     /// Order GPUs or processes by this value, the greatest first
     #[arg(long, value_name = "KEY", overrides_with = "sort")]
     pub sort: Option<SortKey>,
-    /// These columns of the table: gpu,name,fan; or beside the usual ones: +fan,pstate
+    /// These columns of the table: gpu,name,fan; or added to the usual ones: +fan,pstate
     #[arg(long, value_name = "LIST", overrides_with = "columns", value_parser = text_parser())]
     pub columns: Option<String>,
     /// Maximum number of processes for each GPU in a table; marked processes are always shown;

@@ -66,7 +66,8 @@ fn start(form: Conversion, [input, output, errors]: [Stdio; 3]) -> Result<Child,
     })
 }
 
-/// A program of gpukill: beside this program, else where packages install what only programs start.
+/// The path of a program of gpukill: in the directory of this program, else where packages install
+/// what only programs start.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok();
     let program = program.map(|this| this.with_file_name(name));

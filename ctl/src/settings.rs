@@ -298,7 +298,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         name: "list_columns",
         variable: "GPUKILL_LIST_COLUMNS",
         default: "",
-        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" beside the usual ones.",
+        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" to add to the usual ones.",
         set: |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text)),
     },
     Key {

@@ -101,7 +101,7 @@ impl KillEnvironment {
     }
 }
 
-/// The facts for a plan, beside those of the newest poll.
+/// The facts for a plan that the newest poll does not have.
 pub(crate) struct PlanFacts {
     processes: ProcessTable,
     roles: Roles,

@@ -23,10 +23,10 @@ impl Guard {
     #[must_use]
     pub fn output(&self) -> Option<StatusFormat> {
         match &self.command {
-            GuardCommand::Status(wanted) => wanted.output,
-            GuardCommand::Violations(wanted) => wanted.output,
-            GuardCommand::Test(wanted) => wanted.output,
-            GuardCommand::Replay(wanted) => wanted.output,
+            GuardCommand::Status(args) => args.output,
+            GuardCommand::Violations(args) => args.output,
+            GuardCommand::Test(args) => args.output,
+            GuardCommand::Replay(args) => args.output,
             GuardCommand::Snooze(_)
             | GuardCommand::Check(_)
             | GuardCommand::Config

@@ -106,7 +106,7 @@ impl<'a> DescriptorReader<'a> {
         process: &OwnedFd,
         known: &[u32],
         scan_number: u32,
-        depth: ScanEffort,
+        effort: ScanEffort,
     ) {
         let Ok(tasks) = openat(process, c"task", DIRECTORY, Mode::empty()) else {
             return;
@@ -119,7 +119,7 @@ impl<'a> DescriptorReader<'a> {
         let threads = u64::try_from(others.len()).unwrap_or(u64::MAX);
         let start = (u64::from(scan_number.wrapping_mul(2_654_435_769)) * threads) >> 32;
         others.rotate_left(usize::try_from(start).unwrap_or(0));
-        let mut left = match depth {
+        let mut left = match effort {
             ScanEffort::FirstThread => MAX_COMPARED,
             ScanEffort::AllThreads => MAX_COMPARED_ON_REQUEST,
         };
@@ -314,10 +314,11 @@ fn is_path_only(directory: &OwnedFd, name: &CStr) -> bool {
 /// Whether the start of a file in `/proc/PID/fdinfo` shows `O_PATH`.
 fn has_path_flag(text: &[u8]) -> bool {
     let mut lines = text.split(|byte| *byte == b'\n');
-    let flags = lines.find_map(|line| line.strip_prefix(b"flags:"));
-    let flags = flags.and_then(|flags| std::str::from_utf8(flags.trim_ascii()).ok());
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags, 8).ok());
-    flags.is_some_and(|flags| flags & OFlags::PATH.bits() != 0)
+    lines
+        .find_map(|line| line.strip_prefix(b"flags:"))
+        .and_then(|flags| std::str::from_utf8(flags.trim_ascii()).ok())
+        .and_then(|flags| u32::from_str_radix(flags, 8).ok())
+        .is_some_and(|flags| flags & OFlags::PATH.bits() != 0)
 }
 
 /// The threads of a process up to the limit, without the first, which is listed first.

@@ -175,11 +175,11 @@ impl FdScanner for ProcfsScanner {
         pid: u32,
         numbers: &[DeviceNumber],
         scope: FileScope,
-        depth: ScanEffort,
+        effort: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan {
         let threads = ThreadSelection {
-            effort: depth,
+            effort,
             known: threads,
             scan_number: self.scan_count.fetch_add(1, Ordering::Relaxed),
         };
@@ -234,7 +234,7 @@ impl ProcfsScanner {
 /// keeps open for logind (`FDSTORE=1` of `sd_notify(3)`) logind has open, too.
 const INIT_NAMES: [&str; 5] = ["systemd", "init", "openrc-init", "runit", "dinit"];
 
-/// The threads to scan beside the first one.
+/// The threads to scan in addition to the first one.
 #[derive(Clone, Copy)]
 struct ThreadSelection<'a> {
     effort: ScanEffort,
@@ -511,9 +511,9 @@ mod tests {
             released.recv().unwrap_err();
         });
         let (number, fds) = receiver.recv().unwrap();
-        let of_thread = |depth| {
+        let of_thread = |effort| {
             let ProcessScan::Process { opens, .. } =
-                tree.scan_process(pid, &[FULL], FileScope::AnyFile, depth, &[])
+                tree.scan_process(pid, &[FULL], FileScope::AnyFile, effort, &[])
             else {
                 panic!("it is there");
             };
@@ -575,8 +575,8 @@ mod tests {
             .unwrap();
         let tree = ProcfsScanner::open(Path::new("/proc")).unwrap();
         let scan = |threads: &[u32]| {
-            let depth = ScanEffort::FirstThread;
-            match tree.scan_process(child.id(), &[FULL], FileScope::AnyFile, depth, threads) {
+            let effort = ScanEffort::FirstThread;
+            match tree.scan_process(child.id(), &[FULL], FileScope::AnyFile, effort, threads) {
                 ProcessScan::Process { opens, .. } => opens,
                 ProcessScan::Gone | ProcessScan::KernelThread => Vec::new(),
             }

@@ -533,7 +533,7 @@ mod tests {
         let bobs = end_plan(1001, 1);
         let alices = [7_000, 7_000, 7_000].map(|targets| end_plan(1000, targets));
         assert_eq!(alices.map(is_kept), [false, true, true]);
-        // The newest one stays, however large it is, at the cost of her own.
+        // The newest one stays, however large it is: older ones of the same user go.
         let largest = end_plan(1000, 100_000);
         assert_eq!(alices.map(is_kept), [false, false, false]);
         assert!(is_kept(largest) && is_kept(bobs));

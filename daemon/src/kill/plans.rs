@@ -197,7 +197,7 @@ pub(super) mod tests {
         let largest = keep(1000, 100_000);
         assert!(!is_kept(1000, second) && !is_kept(1000, third));
         assert!(is_kept(1000, largest) && is_kept(1001, bobs));
-        // With 55 others the next plan is one too many, and she has the most.
+        // With 55 others the next plan is one too many, and Alice has the most.
         for uid in 2_000..2_056 {
             keep(uid, 1);
         }

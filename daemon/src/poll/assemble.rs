@@ -90,8 +90,8 @@ impl PollState {
         }
     }
 
-    /// Takes the facts of this poll beside the lists: the PIDs without a process, and the open
-    /// device files.
+    /// Takes the facts of this poll that the lists do not have: the PIDs without a process, and the
+    /// open device files.
     pub(super) fn set_process_facts(
         &mut self,
         absent: &BTreeSet<u32>,
@@ -322,9 +322,10 @@ impl PollState {
             |device: &DeviceId| present_devices.contains(device) && !reported.contains(device);
         self.use_times
             .retain(|row, _| present.contains(row) || may_be_present(&row.0));
-        let unowned_rows = snapshot.processes.iter();
-        let unowned_rows = unowned_rows.filter(|row| row.last_known_key().is_none());
-        let unowned_rows: BTreeSet<(DeviceId, u32)> = unowned_rows
+        let unowned_rows: BTreeSet<(DeviceId, u32)> = snapshot
+            .processes
+            .iter()
+            .filter(|row| row.last_known_key().is_none())
             .map(|row| (row.device.clone(), row.pid))
             .into_set();
         self.unknown_pids

@@ -1,4 +1,6 @@
 //! Executes a plan, device by device, on a thread of its own, and logs the result for each device.
+//! The steps for one device are in `ResetExecution::reset_device`; `gpukill-reset` does the
+//! vendor's step as root.
 
 use super::{ResetService, helper_client, planner};
 use crate::fd_scan::full_scan::{NewPoll, ScanFreshness, read_after_scan};

@@ -1,4 +1,4 @@
-//! The files that a package has beside the programs, generated from the programs' own
+//! The files that a package has in addition to the programs, generated from the programs' own
 //! definitions: the manual, the completions, and settings in which everything is commented out.
 //!
 //! Read in this order:

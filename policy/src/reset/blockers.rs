@@ -133,8 +133,9 @@ fn holder_blockers(
     context: &ResetContext<'_>,
     now: Timestamp,
 ) -> Vec<Blocker> {
-    let holders = held.holders.iter();
-    let holders: Vec<&Holder> = holders
+    let holders: Vec<&Holder> = held
+        .holders
+        .iter()
         .filter(|holder| holder.listed || holder.holds_this_device)
         .filter(|holder| !is_the_sensor(holder, context))
         .collect();

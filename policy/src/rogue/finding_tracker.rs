@@ -109,9 +109,12 @@ impl FindingTracker {
         }
         let count = |uid: &Option<u32>| self.of_user.get(uid).copied().unwrap_or(0);
         let own = count(&newcomer.finding.uid);
-        let biggest = self.of_user.iter().max_by_key(|(_, count)| **count);
-        let biggest = biggest.filter(|(_, count)| **count > own + 1);
-        let biggest = biggest.map(|(uid, _)| *uid);
+        let biggest = self
+            .of_user
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .filter(|(_, count)| **count > own + 1)
+            .map(|(uid, _)| *uid);
         let matters = |known: &TrackedFinding| (known.is_active(), known.worst());
         let known = self.tracked.iter().filter(|(_, known)| {
             let uid = known.finding.uid;

@@ -205,8 +205,10 @@ fn entry_text(allowed: &AllowEntry) -> String {
             Some(what.as_str())
         }
     };
-    let parts = [what, allowed.user.as_deref()];
-    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    let parts: Vec<&str> = [what, allowed.user.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
     parts.join("@")
 }
 

@@ -235,7 +235,7 @@ pub(super) mod tests {
         }
     }
 
-    fn target(fate: PlannedAction) -> KillTarget {
+    fn target(action: PlannedAction) -> KillTarget {
         KillTarget {
             key: key(),
             name: "python".into(),
@@ -249,7 +249,7 @@ pub(super) mod tests {
             }],
             named: true,
             job: Reading::Value(Job::Tree(key())),
-            action: fate,
+            action,
             overridden: None,
         }
     }
@@ -375,7 +375,7 @@ pub(super) mod tests {
     #[test]
     fn targets_without_end_have_a_reason() {
         let waits = "waits for its parent 4711 (launcher)";
-        for (fate, expected) in [
+        for (action, expected) in [
             (
                 PlannedAction::Protected(ProtectionReason::always("x")),
                 json!(["protected", "x", null]),
@@ -393,7 +393,7 @@ pub(super) mod tests {
                 json!(["zombie", waits, 4711]),
             ),
         ] {
-            let document = KillTargetDocument::new(&target(fate));
+            let document = KillTargetDocument::new(&target(action));
             let actual = json!([document.planned_action, document.why, document.parent_pid]);
             assert_eq!(actual, expected);
             assert_eq!(document.signals, Vec::<String>::new());

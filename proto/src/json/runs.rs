@@ -11,7 +11,7 @@ document! {
     RunDocument(run: &RunRecord) {
         id: u64 = run.id,
         started_at: String as Timestamp = run.from.to_rfc3339(),
-        /// `null` while it goes on.
+        /// `null` while it continues.
         ended_at: Option<String> as Option<Timestamp> = (run.end != RunEnd::Running).then(|| run.until.to_rfc3339()),
         duration_secs: f64 = run.until.since(run.from).as_secs_f64(),
         gpu_indices: Vec<u32> = run.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(),

@@ -1,4 +1,5 @@
-//! Faults: broken inputs of gpukill itself.
+//! Faults: the parts of gpukill and the devices that are broken, and alerts, which are kept in the
+//! same list.
 
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,8 @@ pub struct Fault {
     pub since: Timestamp,
 }
 
-/// Defines [`FaultCode`] with the name of each kind.
+/// Defines [`FaultCode`] with the name of each kind. Append a new kind at the end: the wire has the
+/// position of a kind, not its name.
 macro_rules! fault_codes {
     ($($(#[$doc:meta])* $code:ident = $name:literal,)*) => {
         /// The kind of a fault. Unlike the text of a fault it contains no name of a person.

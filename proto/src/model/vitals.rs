@@ -4,8 +4,8 @@ use crate::reading::Reading;
 use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
 use serde::{Deserialize, Serialize};
 
-/// Defines [`Vitals`] and the functions that treat all its readings alike, so that a new
-/// reading is added in one place.
+/// Defines [`Vitals`] and the functions that treat all its readings alike. A new reading also
+/// needs a reader in the backends, a JSON field and a metric: ARCHITECTURE.md, "Recipes".
 macro_rules! vitals {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $words:literal,)*) => {
         /// The readings of a device; each may be unknown independently.

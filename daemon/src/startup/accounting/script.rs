@@ -93,9 +93,11 @@ impl Backend for AccountingBackend {
     fn read(&mut self) -> Result<BackendReadings, BackendError> {
         let second = self.clock.seconds();
         let gpu = |index: u32| {
-            let tasks = self.tasks.iter();
-            let tasks = tasks.filter(|task| task.gpu == index && task.is_running(second));
-            let tasks: Vec<&ScriptedTask> = tasks.collect();
+            let tasks: Vec<&ScriptedTask> = self
+                .tasks
+                .iter()
+                .filter(|task| task.gpu == index && task.is_running(second))
+                .collect();
             let loads = tasks.iter().map(|task| task.load.at(second));
             let busiest = loads.filter_map(|load| load.known().copied()).max();
             let id = DeviceId(format!("GPU-{index}"));
