@@ -43,7 +43,9 @@ pub(crate) trait Backend: Send + 'static {
     fn read(&mut self) -> Result<BackendReadings, BackendError>;
 
     /// Returns the device events since the last call, oldest first; also after a failed read.
-    fn take_events(&mut self) -> Vec<GpuEvent>;
+    fn take_events(&mut self) -> Vec<GpuEvent> {
+        Vec::new()
+    }
 }
 
 /// The roots of the file system trees that backends read: `/sys`, `/proc` and `/`, except in tests.

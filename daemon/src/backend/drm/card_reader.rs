@@ -16,7 +16,7 @@ use crate::backend::{
 use crate::fault::FaultCause;
 use crate::fd_scan::{FdScanHandle, FileHolders, OpenDescriptor};
 use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::model::{BackendState, FaultCode, GpuEvent, GpuUse, Vitals};
+use gpukill_proto::model::{BackendState, FaultCode, GpuUse, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
@@ -312,10 +312,6 @@ impl Backend for CardReader {
             faults,
             ..BackendReadings::without_devices(BackendState::Ready)
         })
-    }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent};
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,10 +219,6 @@ impl Backend for DrmBackend {
             cost_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
             ..BackendReadings::without_devices(state)
         })
-    }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
     }
 }
 

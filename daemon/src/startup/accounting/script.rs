@@ -6,7 +6,7 @@ use crate::backend::{
 };
 use crate::clock::Clock;
 use crate::host::users::{GroupRecord, NameService, UserRecord};
-use gpukill_proto::model::{BackendState, DeviceId, GpuEvent, GpuUse, Vendor};
+use gpukill_proto::model::{BackendState, DeviceId, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::path::PathBuf;
@@ -126,10 +126,6 @@ impl Backend for AccountingBackend {
             devices: vec![gpu(0), gpu(1)],
             ..BackendReadings::without_devices(BackendState::Ready)
         })
-    }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
     }
 }
 
