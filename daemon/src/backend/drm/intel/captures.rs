@@ -2,23 +2,13 @@
 
 use super::*;
 use crate::backend::drm::card::list_all_cards;
+use crate::procfs::recordings;
 use gpukill_proto::model::ThrottleReasons;
 use gpukill_proto::units::{Celsius, Milliwatts, Rpm};
-use std::path::Path;
-
-/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
-fn recordings() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
-    Some(named.join("intel")).filter(|directory| directory.is_dir())
-}
 
 /// The first readings of the only card of a recording.
 fn first_readings(recording: &str) -> Option<CardReadings> {
-    let Some(directory) = recordings() else {
-        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
-        return None;
-    };
+    let directory = recordings("intel")?;
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("class")).unwrap();
     let drm = root.path().join("class/drm");

@@ -2,14 +2,8 @@
 //! recordings are available.
 
 use super::*;
+use crate::procfs::recordings;
 use gpukill_proto::model::ThrottleReasons;
-
-/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
-fn recordings() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
-    Some(named.join("amd")).filter(|directory| directory.is_dir())
-}
 
 /// The values of the recorded card of this name.
 fn read_recorded_card(directory: &Path, name: &str, card: &str) -> Option<CardReadings> {
@@ -220,8 +214,7 @@ fn expected() -> [(&'static str, &'static str, CardReadings); 5] {
 
 #[test]
 fn recorded_cards_have_the_expected_values() {
-    let Some(directory) = recordings() else {
-        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+    let Some(directory) = recordings("amd") else {
         return;
     };
     for (name, card, expected) in expected() {
