@@ -204,14 +204,7 @@ fn read_card(
     let nodes = sysfs::entries(&device.join("drm"))
         .into_iter()
         .filter(|(node, _)| node == name || node.starts_with("renderD"))
-        .filter_map(|(name, directory)| {
-            let number = sysfs::read_parsed(&directory.join("dev"), device_number);
-            Some(DeviceNode {
-                number: *number.known()?,
-                name,
-                shared: false,
-            })
-        })
+        .filter_map(|(name, directory)| read_node(name, &directory, false))
         .collect();
     DrmCard {
         pci: parse_pci(uevent, &device),
@@ -267,8 +260,18 @@ fn platform_name(device: &Path) -> Option<String> {
     Some(sanitize(name.as_bytes(), 64))
 }
 
+/// The device file of this name, with the number in its directory of sysfs.
+pub(crate) fn read_node(name: String, directory: &Path, shared: bool) -> Option<DeviceNode> {
+    let number = sysfs::read_parsed(&directory.join("dev"), device_number);
+    Some(DeviceNode {
+        number: *number.known()?,
+        name,
+        shared,
+    })
+}
+
 /// Parses `226:128`.
-pub(crate) fn device_number(text: &str) -> Option<DeviceNumber> {
+fn device_number(text: &str) -> Option<DeviceNumber> {
     let (major, minor) = text.split_once(':')?;
     Some(DeviceNumber {
         major: major.parse().ok()?,

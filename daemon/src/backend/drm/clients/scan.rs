@@ -11,7 +11,7 @@ use crate::backend::drm::card::DrmCard;
 use crate::backend::drm::engines::{self, Driver, EngineRole, RegionKind};
 use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::fd_scan::{DeviceNumber, OpenDescriptor};
-use crate::procfs::{read_at_most, read_failure};
+use crate::procfs::{is_absent, read_at_most, read_failure};
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -393,9 +393,7 @@ const NOT_PERMITTED: &str = "a process that has it open cannot be inspected: gpu
 
 /// Why a client may have been missed; `None` if only this descriptor or its process is gone.
 fn hidden_client_reason(error: io::Error) -> Option<String> {
-    let is_gone = error.kind() == io::ErrorKind::NotFound
-        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
-    if is_gone {
+    if is_absent(&error) {
         return None;
     }
     if error.kind() == io::ErrorKind::PermissionDenied {
