@@ -4,7 +4,10 @@
 //! A driver may take locks to answer, so each client is read through one of its descriptors; the
 //! others are only checked now and then for a change of client.
 
-use super::bounds::{IncompleteProcesses, MAX_CLIENTS, ReadBudget, client_quotas};
+use super::bounds::{
+    IncompleteProcesses, MAX_CLIENT_READS_PER_PERSON, MAX_CLIENTS, MAX_READS, MAX_READS_PER_PERSON,
+    ReadBudget, client_quotas,
+};
 use super::counter::CounterHistory;
 use super::shares::sum_bytes;
 use crate::backend::drm::card::DrmCard;
@@ -150,14 +153,17 @@ impl<'a> ClientScan<'a> {
                 .iter()
                 .partition(|descriptor| readers.contains(descriptor));
         // Descriptors that were never read come first, then those that have waited longest.
-        let age = |descriptor: &&ProcessDescriptor| {
-            self.previous
-                .descriptors
-                .get(*descriptor)
-                .map(|last| last.read_at)
+        let read_at = |state: &ClientScanState, descriptor: &ProcessDescriptor| {
+            let last = state.descriptors.get(descriptor);
+            last.map(|last| last.read_at)
         };
-        readers.sort_indirect_by_key(age);
-        let mut budget = ReadBudget::for_clients(&readers, self.person);
+        readers.sort_indirect_by_key(|it| read_at(&self.previous, it));
+        let mut budget = ReadBudget::new(
+            &readers,
+            self.person,
+            MAX_CLIENT_READS_PER_PERSON,
+            MAX_READS,
+        );
         // A client that is not due may be found through a descriptor that is read.
         let (now, later): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) = readers
             .into_iter()
@@ -169,13 +175,8 @@ impl<'a> ClientScan<'a> {
             self.keep_client(*descriptor);
         }
         others.retain(|descriptor| !self.is_client_known(descriptor));
-        others.sort_indirect_by_key(|descriptor| {
-            self.previous
-                .descriptors
-                .get(*descriptor)
-                .map(|last| last.read_at)
-        });
-        let mut budget = ReadBudget::for_others(&others, self.person);
+        others.sort_indirect_by_key(|it| read_at(&self.previous, it));
+        let mut budget = ReadBudget::new(&others, self.person, MAX_READS_PER_PERSON, MAX_READS);
         for descriptor in others {
             // A descriptor that was read before this one may answer for it.
             if self.is_client_known(descriptor) {
