@@ -28,8 +28,6 @@ use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{FaultCode, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
-use metrics::GpuMetrics;
-use slow_attributes::SlowAttributes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -42,7 +40,7 @@ pub(crate) struct AmdCard {
     /// Set after the first lookup.
     name: Option<String>,
     attributes: CardAttributes,
-    slow: Option<SlowAttributes>,
+    slow: Option<(Instant, Vitals)>,
     cached: Option<CachedAttributes>,
     hwmon: CachedHwmon,
     topology: KfdTopology,
@@ -70,24 +68,25 @@ impl AmdCard {
     pub(crate) fn read(&mut self, card: &DrmCard, at: Instant) -> CardReadings {
         self.attributes.begin_poll(at);
         let nodes = self.topology.nodes(card, at);
-        let metrics = GpuMetrics::read(&self.attributes.attribute("gpu_metrics"));
+        let (metrics, shares_die) = metrics::read(&self.attributes.attribute("gpu_metrics"));
         let hwmon = self
             .hwmon
             .get_or_find(at, || Hwmon::find_or_only(card, "amdgpu"));
         // The voltage of a north bridge, which discrete cards do not have (`amdgpu_pm.c`).
         let has_north_bridge = hwmon.is_some_and(|it| it.channel("in", "vddnb").is_some());
-        let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
+        let vitals = sensors::vitals(&self.attributes, hwmon, metrics);
         let generation = self.topology.generation();
         let cached = self.cached.take().filter(|it| it.is_valid(generation, at));
         let read = || CachedAttributes::read(&self.attributes, hwmon, generation, at);
         let cached = self.cached.insert(cached.unwrap_or_else(read));
-        self.integrated |= metrics.integrated
+        self.integrated |= shares_die
             || has_north_bridge
             || cached.is_host_memory
             || nodes.iter().any(|node| node.has_cores);
-        let vitals = cached.fill(vitals);
-        let vitals = self.slow_attributes(card, at).fill(vitals);
-        let vitals = topology::fill_clock_limits(&nodes, vitals);
+        let vitals = vitals
+            .or_if_unsupported(cached.vitals.clone())
+            .or_if_unsupported(self.slow_attributes(card, at).clone())
+            .or_if_unsupported(topology::clock_limits(&nodes));
         let (memory, vitals) = self.read_counters(vitals);
         let (mut listed, faults) =
             match kfd_processes::read_processes(&self.kfd_process_directory(), &nodes) {
@@ -118,7 +117,7 @@ impl AmdCard {
         let cached = self.cached.as_ref();
         let size = |kept: Option<&Reading<Bytes>>| kept.cloned().unwrap_or(Reading::Unsupported);
         let vitals = Vitals {
-            gtt_total: size(cached.map(|it| &it.gtt_total)),
+            gtt_total: size(cached.map(|it| &it.vitals.gtt_total)),
             gtt_used: sensors::read_size(&self.attributes.attribute("mem_info_gtt_used")),
             ..vitals
         };
@@ -146,10 +145,12 @@ impl AmdCard {
         self.attributes.retry_all();
     }
 
-    fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &SlowAttributes {
-        let old = self.slow.take().filter(|slow| !slow.is_old(at));
-        self.slow
-            .insert(old.unwrap_or_else(|| SlowAttributes::read(card, at)))
+    fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &Vitals {
+        let is_recent = |then| at.saturating_duration_since(then) < slow_attributes::READ_INTERVAL;
+        let kept = self.slow.take().filter(|(then, _)| is_recent(*then));
+        let read = || (at, slow_attributes::read(card));
+        let (_, vitals) = self.slow.insert(kept.unwrap_or_else(read));
+        vitals
     }
 
     fn name(&mut self, card: &DrmCard) -> String {

@@ -90,24 +90,16 @@ impl KfdTopology {
     }
 }
 
-/// Adds the clock limits of the nodes to `vitals` where they are missing.
-pub(super) fn fill_clock_limits(nodes: &[KfdNode], vitals: Vitals) -> Vitals {
+/// The clock limits of the nodes.
+pub(super) fn clock_limits(nodes: &[KfdNode]) -> Vitals {
     let greatest = |clock: fn(&KfdNode) -> Option<Megahertz>| {
         let greatest = nodes.iter().filter_map(clock).max();
         greatest.map_or(Reading::Unsupported, Reading::Value)
     };
-    let clock_sm_max = match vitals.clock_sm_max {
-        Reading::Unsupported => greatest(|node| node.clock_max),
-        numbers => numbers,
-    };
-    let clock_memory_max = match vitals.clock_memory_max {
-        Reading::Unsupported => greatest(|node| node.memory_clock_max),
-        numbers => numbers,
-    };
     Vitals {
-        clock_sm_max,
-        clock_memory_max,
-        ..vitals
+        clock_sm_max: greatest(|node| node.clock_max),
+        clock_memory_max: greatest(|node| node.memory_clock_max),
+        ..Vitals::unknown(&Reading::Unsupported)
     }
 }
 
