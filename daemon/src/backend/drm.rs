@@ -28,7 +28,6 @@ use gpukill_proto::units::{Bytes, Percent};
 /// The values from a card's own files, as opposed to those from its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardReadings {
-    pub(crate) name: Reading<String>,
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
     pub(crate) instances: Vec<InstanceReadings>,
@@ -44,7 +43,6 @@ impl CardReadings {
     /// No values, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            name: why.as_unknown(),
             memory: MemoryReadings::unknown(why),
             vitals: Vitals::unknown(why),
             instances: Vec::new(),

@@ -19,7 +19,6 @@ use super::CardReadings;
 use super::card::DrmCard;
 use super::hwmon::{CachedHwmon, Hwmon};
 use super::missing_attributes::CardAttributes;
-use super::names;
 use super::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use crate::backend::MemoryReadings;
 use crate::fault::FaultCause;
@@ -36,9 +35,6 @@ use topology::KfdTopology;
 /// One card, and the state kept from one poll to the next.
 pub(crate) struct AmdCard {
     sysfs_root: PathBuf,
-    host_root: PathBuf,
-    /// Set after the first lookup.
-    name: Option<String>,
     attributes: CardAttributes,
     slow: Option<(Instant, Vitals)>,
     cached: Option<CachedAttributes>,
@@ -49,12 +45,10 @@ pub(crate) struct AmdCard {
 }
 
 impl AmdCard {
-    /// Reads this card below these roots: `/sys`, and `/` for the lists of names.
-    pub(crate) fn new(card: &DrmCard, sysfs_root: &Path, host_root: &Path) -> Self {
+    /// Reads this card below this root: `/sys`.
+    pub(crate) fn new(card: &DrmCard, sysfs_root: &Path) -> Self {
         Self {
             sysfs_root: sysfs_root.to_path_buf(),
-            host_root: host_root.to_path_buf(),
-            name: None,
             attributes: CardAttributes::new(card.device_directory()),
             slow: None,
             cached: None,
@@ -100,7 +94,6 @@ impl AmdCard {
             listed.iter_mut().for_each(memory::clear_zero_memory);
         }
         CardReadings {
-            name: Reading::Value(self.name(card)),
             memory,
             instances: partitions::partition_instances(card, &nodes, &vitals),
             nodes: partitions::device_nodes(&self.sysfs_root, card, &nodes),
@@ -151,11 +144,6 @@ impl AmdCard {
         let read = || (at, slow_attributes::read(card));
         let (_, vitals) = self.slow.insert(kept.unwrap_or_else(read));
         vitals
-    }
-
-    fn name(&mut self, card: &DrmCard) -> String {
-        let name = || names::card_name(&self.host_root, card);
-        self.name.get_or_insert_with(name).clone()
     }
 }
 

@@ -9,7 +9,6 @@ mod sensors;
 use super::CardReadings;
 use super::card::DrmCard;
 use super::hwmon::{CachedHwmon, Hwmon};
-use super::names;
 use super::sysfs;
 use crate::backend::MemoryReadings;
 use counter::{CounterGain, GrowthCounter};
@@ -24,9 +23,6 @@ use std::time::Instant;
 
 /// One card, and the state kept from one poll to the next.
 pub(crate) struct IntelCard {
-    host_root: PathBuf,
-    /// Set after the first lookup.
-    name: Option<String>,
     /// The total idle time of each GT in milliseconds, by its directory.
     idle: BTreeMap<PathBuf, GrowthCounter>,
     hwmon: CachedHwmon,
@@ -36,11 +32,8 @@ pub(crate) struct IntelCard {
 }
 
 impl IntelCard {
-    /// `host_root` is where the host's files are visible.
-    pub(crate) fn new(host_root: PathBuf) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            host_root,
-            name: None,
             idle: BTreeMap::new(),
             hwmon: CachedHwmon::default(),
             energy: EnergyCounters::default(),
@@ -50,7 +43,7 @@ impl IntelCard {
 
     /// Reads the card's files. Never called while the card is suspended. Values that need two
     /// readings (power, utilization) are unsupported in the first: that is no fault.
-    pub(crate) fn read(&mut self, card: &DrmCard, _at: Instant) -> CardReadings {
+    pub(crate) fn read(&mut self, card: &DrmCard) -> CardReadings {
         // A counter gets the time at which it is read, not the start of the poll: earlier reads may
         // take long.
         self.read_with_clock(card, &Instant::now)
@@ -80,7 +73,6 @@ impl IntelCard {
         }
         link::read_link(card, &mut vitals);
         CardReadings {
-            name: Reading::Value(self.name(card)),
             memory,
             vitals,
             ..CardReadings::unknown(&Reading::Unsupported)
@@ -123,11 +115,6 @@ impl IntelCard {
         known
             .and_then(|shares| shares.into_iter().max())
             .map_or(Reading::Unsupported, Reading::Value)
-    }
-
-    fn name(&mut self, card: &DrmCard) -> String {
-        let name = || names::card_name(&self.host_root, card);
-        self.name.get_or_insert_with(name).clone()
     }
 }
 
