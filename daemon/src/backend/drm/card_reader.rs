@@ -99,7 +99,7 @@ impl CardReader {
         let fault = used.fault.clone();
         let clients_share = used.utilization.clone();
         let mut device = self.combine(readings, used);
-        device.name = self.name();
+        device.name = self.card_name();
         device.vitals = self.contradiction.resolve(device.vitals, &clients_share);
         // If a list could not be read, the processes on the card are unknown.
         self.last = faults.is_empty().then(|| (now, device.clone()));
@@ -147,7 +147,7 @@ impl CardReader {
         let why = Reading::Failed("asleep: not woken for a reading".to_owned());
         let device = DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &why);
         DeviceReadings {
-            name: self.name(),
+            name: self.card_name(),
             pci: self.pci(),
             vitals: Vitals {
                 suspended: Reading::Value(true),
@@ -158,7 +158,7 @@ impl CardReader {
         }
     }
 
-    fn name(&mut self) -> Reading<String> {
+    fn card_name(&mut self) -> Reading<String> {
         let name = || names::card_name(&self.host_root, &self.card);
         Reading::Value(self.name.get_or_insert_with(name).clone())
     }
