@@ -61,6 +61,12 @@ pub(crate) fn read_failure<T>(error: io::Error) -> Reading<T> {
     Reading::Failed(why)
 }
 
+/// A decimal number, and nothing else: `parse` would accept a sign.
+pub(crate) fn parse_decimal(text: &str) -> Option<u64> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
 /// Whether a file of a process could not be read because no process has that pid.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     let is_no_process = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());

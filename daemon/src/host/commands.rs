@@ -72,7 +72,7 @@ impl CommandLineCache {
         process: ProcessKey,
         file: impl FnOnce() -> PathBuf,
     ) -> Reading<String> {
-        map_text(self.text(process, file), |line| line.shown)
+        self.text(process, file).map(|line| line.shown)
     }
 
     /// The first arguments of a process, each as it was given, otherwise as
@@ -82,7 +82,7 @@ impl CommandLineCache {
         process: ProcessKey,
         file: impl FnOnce() -> PathBuf,
     ) -> Reading<Arc<[String]>> {
-        map_text(self.text(process, file), |line| line.arguments)
+        self.text(process, file).map(|line| line.arguments)
     }
 
     fn text(&self, process: ProcessKey, file: impl FnOnce() -> PathBuf) -> Reading<CommandText> {
@@ -152,21 +152,11 @@ impl CommandLineCache {
     }
 }
 
-fn map_text<T>(line: Reading<CommandText>, part: impl FnOnce(CommandText) -> T) -> Reading<T> {
-    match line {
-        Reading::Value(line) => Reading::Value(part(line)),
-        unknown => unknown.as_unknown(),
-    }
-}
-
 fn parse_text(bytes: &[u8]) -> Reading<CommandText> {
-    match parse_displayed(bytes) {
-        Reading::Value(shown) => Reading::Value(CommandText {
-            shown,
-            arguments: parse_arguments(bytes),
-        }),
-        unknown => unknown.as_unknown(),
-    }
+    parse_displayed(bytes).map(|shown| CommandText {
+        shown,
+        arguments: parse_arguments(bytes),
+    })
 }
 
 fn parse_arguments(bytes: &[u8]) -> Arc<[String]> {

@@ -58,11 +58,10 @@ impl Retry {
         });
         match asked {
             Ok(sensor) => {
-                let start = now;
                 self.running = Some(RunningRetry {
                     sensor,
                     device,
-                    started_at: start,
+                    started_at: now,
                 });
             }
             Err(failure) => tracing::warn!(failure, gpu = device, "this GPU cannot be retried"),
