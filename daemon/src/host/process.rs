@@ -16,7 +16,7 @@ use super::cpu::CpuUsage;
 use super::login_defs;
 use super::namespace;
 pub(crate) use super::process_metadata::ProcessMetadata;
-use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
+use super::process_metadata::{ProcessDetails, to_parent};
 use super::seat;
 use super::status::{StatusFile, login_uid};
 use super::users::Users;
@@ -119,22 +119,15 @@ impl ProcessReader {
                 changed = true;
             }
             if let Some(known) = self.cached.get_mut(pid) {
-                let usage = HostUsage {
-                    memory: Reading::Value(Bytes(
-                        stat.resident_pages.saturating_mul(self.page_size),
-                    )),
-                    cpu: known
-                        .cpu
-                        .update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                let memory = Bytes(stat.resident_pages.saturating_mul(self.page_size));
+                let cpu = &mut known.cpu;
+                let metadata = ProcessMetadata {
+                    key: known.key,
+                    memory: Reading::Value(memory),
+                    cpu: cpu.update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                    details: Arc::clone(&known.details),
                 };
-                identified.insert(
-                    *pid,
-                    ProcessMetadata {
-                        key: known.key,
-                        usage,
-                        details: Arc::clone(&known.details),
-                    },
-                );
+                identified.insert(*pid, metadata);
             }
         }
         if changed {
