@@ -1,7 +1,7 @@
 //! Tests of process metadata, over the test process and fake ones.
 
 use super::*;
-use crate::host::users::{GroupRecord, NameService, SystemNameService, UserRecord};
+use crate::host::users::{NameService, SystemNameService, UserRecord};
 use gpukill_proto::model::{DeviceId, GpuProcess, Job, OwnerKind};
 use std::path::Path;
 use std::sync::Mutex;
@@ -348,14 +348,6 @@ impl NameService for GatedNameService {
             name: "alice".into(),
             home: "/home/alice".into(),
         }))
-    }
-
-    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
-        Ok(None)
-    }
-
-    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
-        Ok(None)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::backend::{
     Utilization,
 };
 use crate::clock::Clock;
-use crate::host::users::{GroupRecord, NameService, UserRecord};
+use crate::host::users::{NameService, UserRecord};
 use gpukill_proto::model::{BackendState, DeviceId, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
@@ -138,10 +138,6 @@ impl NameService for NumericNameService {
             name: format!("u{uid}"),
             home: PathBuf::from("/"),
         }))
-    }
-
-    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
-        Ok(None)
     }
 
     fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {
