@@ -150,11 +150,11 @@ impl ProcessReader {
         deadline: Instant,
     ) {
         users.settle(deadline);
-        self.command_lines.settle(deadline);
+        self.command_lines.0.settle(deadline);
         self.containers.settle(deadline);
-        self.accounts.settle(deadline);
-        let changes = self.command_lines.changes() + self.containers.changes();
-        let changes = changes + self.accounts.changes() + users.changes();
+        self.accounts.0.settle(deadline);
+        let changes = self.command_lines.0.changes() + self.containers.changes();
+        let changes = changes + self.accounts.0.changes() + users.changes();
         if changes == self.completed_changes {
             return;
         }
@@ -214,7 +214,7 @@ impl ProcessReader {
             .is_some_and(|before| has_executed(&before.stat, stat))
         {
             // It executed another program.
-            self.command_lines.forget(key);
+            self.command_lines.0.forget(&key);
         }
         let status = StatusFile::read(&directory);
         let group = cgroup_location(&directory, self.view);
@@ -356,8 +356,8 @@ impl ProcessReader {
                 ancestors.chain([known.key])
             })
             .into_set();
-        self.command_lines.keep_only(|key| keys.contains(key));
-        self.accounts.keep_only(|key| keys.contains(key));
+        self.command_lines.0.keep_only(|key| keys.contains(key));
+        self.accounts.0.keep_only(|key| keys.contains(key));
         let containers: BTreeSet<&CgroupContainer> = known
             .filter_map(|known| known.cgroup_container.known()?.as_ref())
             .into_set();

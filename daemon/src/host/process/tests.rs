@@ -372,7 +372,7 @@ fn late_user_name_is_filled_in() {
     processes.settle(&mut metadata, &users, in_a_moment);
     assert_eq!(name(&metadata), Reading::Failed("not resolved yet".into()));
     // All other requests were answered long before the name.
-    while processes.command_lines.changes() == 0 {
+    while processes.command_lines.0.changes() == 0 {
         std::thread::yield_now();
     }
     processes.settle(&mut metadata, &users, Instant::now());
