@@ -62,3 +62,18 @@ pub(crate) struct KfdProcess {
     /// The share of the compute units that it occupies now.
     pub(crate) occupancy: Reading<Percent>,
 }
+
+/// The sum of sizes in bytes: unknown where one is, and unsupported where there is nothing.
+fn sum_sizes(sizes: Vec<Reading<u64>>) -> Reading<Bytes> {
+    let mut sum: u64 = 0;
+    for size in sizes {
+        match size {
+            Reading::Value(size) => sum = sum.saturating_add(size),
+            unknown => return unknown.as_unknown(),
+        }
+    }
+    match sum {
+        0 => Reading::Unsupported,
+        sum => Reading::Value(Bytes(sum)),
+    }
+}

@@ -153,17 +153,7 @@ fn own_memory(card: &DrmCard) -> Reading<Bytes> {
     if all.is_empty() {
         all.push(sysfs::number(&card.directory.join("lmem_total_bytes")));
     }
-    let mut sum: u64 = 0;
-    for size in all {
-        match size {
-            Reading::Value(size) => sum = sum.saturating_add(size),
-            unknown => return unknown.as_unknown(),
-        }
-    }
-    if sum == 0 {
-        return Reading::Unsupported;
-    }
-    Reading::Value(Bytes(sum))
+    super::sum_sizes(all)
 }
 
 /// The highest memory clock, reported where the memory is HBM.
