@@ -7,6 +7,7 @@ use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, Vendor};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirEntryExt as _;
@@ -81,6 +82,12 @@ impl DrmCard {
             Some(pci) => DeviceId(pci.slot.clone()),
             None => DeviceId(platform.unwrap_or(&self.name).clone()),
         }
+    }
+
+    /// The PCI address.
+    pub(crate) fn pci_slot(&self) -> Reading<String> {
+        let pci = self.pci.as_ref();
+        pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
     }
 
     /// The device's own directory.

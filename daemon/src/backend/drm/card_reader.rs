@@ -148,7 +148,7 @@ impl CardReader {
         let device = DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &why);
         DeviceReadings {
             name: self.card_name(),
-            pci: self.pci(),
+            pci: self.card.pci_slot(),
             vitals: Vitals {
                 suspended: Reading::Value(true),
                 ..device.vitals
@@ -161,11 +161,6 @@ impl CardReader {
     fn card_name(&mut self) -> Reading<String> {
         let name = || names::card_name(&self.host_root, &self.card);
         Reading::Value(self.name.get_or_insert_with(name).clone())
-    }
-
-    fn pci(&self) -> Reading<String> {
-        let pci = self.card.pci.as_ref();
-        pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
     }
 
     fn combine(&self, readings: CardReadings, used: CardUsage) -> DeviceReadings {
@@ -202,7 +197,7 @@ impl CardReader {
         let unknown =
             DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &Reading::Unsupported);
         DeviceReadings {
-            pci: self.pci(),
+            pci: self.card.pci_slot(),
             sharing: sharing_by_process(&clients),
             processes: Reading::Value(merge_processes(
                 clients,

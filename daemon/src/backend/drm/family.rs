@@ -181,10 +181,9 @@ fn stale_card(
     }
     let why = Reading::Failed(DRIVER_NOT_ANSWERING.to_owned());
     let device = DeviceReadings::unknown(card.id(), 0, card.vendor(), &why);
-    let pci = card.pci.as_ref().map(|pci| pci.slot.clone());
     DeviceReadings {
         name: name.cloned().unwrap_or_else(|| why.as_unknown()),
-        pci: pci.map_or(Reading::Unsupported, Reading::Value),
+        pci: card.pci_slot(),
         nodes: card.nodes.clone(),
         stale_since: Some(Timestamp::from(SystemTime::now())),
         ..device

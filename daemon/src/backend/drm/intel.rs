@@ -167,12 +167,7 @@ fn memory_clock_max(card: &DrmCard) -> Reading<Megahertz> {
 /// The greatest known value; failed if one failed, since that may have been the greatest.
 fn greatest<T: Ord>(readings: impl Iterator<Item = Reading<T>>) -> Reading<T> {
     readings.fold(Reading::Unsupported, |greatest, reading| {
-        match (greatest, reading) {
-            (Reading::Value(a), Reading::Value(b)) => Reading::Value(a.max(b)),
-            (Reading::Failed(why), _) | (_, Reading::Failed(why)) => Reading::Failed(why),
-            (Reading::Value(one), _) | (_, Reading::Value(one)) => Reading::Value(one),
-            (other, _) => other,
-        }
+        greatest.combine_supported(reading, |one, other| Reading::Value(one.max(other)))
     })
 }
 

@@ -18,8 +18,8 @@ pub(super) fn read(card: &DrmCard) -> Vitals {
     let greatest = |name: &str| clocks::read_steps(&device.join(name)).map(|steps| steps.greatest);
     let errors = ras::read_errors(&device.join("ras"));
     Vitals {
-        ecc_volatile: errors.uncorrected,
-        ecc_volatile_corrected: errors.corrected,
+        ecc_volatile: errors.clone().map(|(uncorrected, _)| uncorrected),
+        ecc_volatile_corrected: errors.map(|(_, corrected)| corrected),
         bad_pages: ras::read_bad_pages(&device.join("ras/gpu_vram_bad_pages")),
         clock_sm_max: greatest("pp_dpm_sclk"),
         clock_memory_max: greatest("pp_dpm_mclk"),
