@@ -233,10 +233,7 @@ impl DeviceReadings {
     ) -> impl Iterator<Item = (&'a Reading<Bytes>, Sharing)> {
         listed.iter().map(|process| {
             let start_ticks = process.start_ticks;
-            let key = start_ticks.map(|start_ticks| ProcessKey {
-                pid: process.pid,
-                start_ticks,
-            });
+            let key = start_ticks.map(|start_ticks| ProcessKey::new(process.pid, start_ticks));
             let sharing = key.and_then(|key| self.sharing.get(&key).copied());
             (&process.memory, sharing.unwrap_or(Sharing::NONE))
         })

@@ -35,6 +35,12 @@ pub(crate) struct DeviceNumber {
     pub(crate) minor: u32,
 }
 
+impl DeviceNumber {
+    pub(crate) const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+}
+
 /// When a device is scanned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchMode {

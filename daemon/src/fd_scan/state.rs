@@ -388,10 +388,7 @@ mod tests {
     use crate::fd_scan::schedule::ScheduledScan;
     use crate::fd_scan::{FIRST_SCAN_PENDING, OpenDescriptor};
 
-    const GPU: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 128,
-    };
+    const GPU: DeviceNumber = DeviceNumber::new(226, 128);
 
     fn pid_list(pids: impl IntoIterator<Item = u32>) -> PidList {
         PidList {

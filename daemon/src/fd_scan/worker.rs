@@ -503,14 +503,8 @@ mod tests {
     use crate::fd_scan::{FdScanHandle, OpenDescriptor};
     use std::io;
 
-    const GPU: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 128,
-    };
-    const OTHER: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 129,
-    };
+    const GPU: DeviceNumber = DeviceNumber::new(226, 128);
+    const OTHER: DeviceNumber = DeviceNumber::new(226, 129);
 
     const QUICK: ScanTiming = ScanTiming {
         round_interval: Duration::from_millis(5),

@@ -106,10 +106,7 @@ fn read_entry(
 /// The facts about a process that decide its job, as far as `stat` and its uid give them.
 pub(super) fn lineage(pid: u32, stat: &Stat, uid: Option<u32>) -> ProcessLineage {
     ProcessLineage {
-        key: ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        },
+        key: ProcessKey::new(pid, stat.start_ticks),
         uid,
         namespace_creator: None,
         name: stat.name.clone(),

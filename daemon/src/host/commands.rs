@@ -164,10 +164,7 @@ mod tests {
     use std::time::Instant;
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid,
-            start_ticks: 1,
-        }
+        ProcessKey::new(pid, 1)
     }
 
     fn in_an_hour() -> Instant {

@@ -204,10 +204,7 @@ impl ProcessReader {
         family: &mut AncestorCache<'_>,
     ) {
         let directory = self.root.join(pid.to_string());
-        let key = ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        };
+        let key = ProcessKey::new(pid, stat.start_ticks);
         let before = self.cached.remove(&pid).filter(|before| before.key == key);
         if before
             .as_ref()

@@ -280,10 +280,7 @@ pub(crate) fn read_node(name: String, directory: &Path, shared: bool) -> Option<
 /// Parses `226:128`.
 fn device_number(text: &str) -> Option<DeviceNumber> {
     let (major, minor) = text.split_once(':')?;
-    Some(DeviceNumber {
-        major: major.parse().ok()?,
-        minor: minor.parse().ok()?,
-    })
+    Some(DeviceNumber::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn is_gpu(card: &DrmCard) -> bool {

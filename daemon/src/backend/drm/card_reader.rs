@@ -335,10 +335,7 @@ mod tests {
 
     fn client(pid: u32, memory: u64) -> ProcessUsage {
         ProcessUsage {
-            key: ProcessKey {
-                pid,
-                start_ticks: 7,
-            },
+            key: ProcessKey::new(pid, 7),
             memory: Reading::Value(Bytes(memory)),
             sharing: Sharing::NONE,
             host_memory: Reading::Unsupported,
@@ -364,10 +361,7 @@ mod tests {
     /// The descriptor scan with these render nodes open.
     fn found(minors: &[u32], incomplete: Option<&str>) -> FileHolders {
         let open = |minor: &u32| OpenDescriptor {
-            number: DeviceNumber {
-                major: 226,
-                minor: *minor,
-            },
+            number: DeviceNumber::new(226, *minor),
             fd: 5,
             thread: None,
         };

@@ -231,10 +231,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid,
-            start_ticks: 500,
-        }
+        ProcessKey::new(pid, 500)
     }
 
     impl BackgroundReads {

@@ -37,10 +37,7 @@ fn pair(client: (u16, u64), server: (u16, u64)) -> String {
 }
 
 fn key(pid: u32) -> ProcessKey {
-    ProcessKey {
-        pid,
-        start_ticks: 100,
-    }
+    ProcessKey::new(pid, 100)
 }
 
 /// Processes that are each a job.
@@ -325,10 +322,7 @@ fn own_network_counts_connections_between_scans() {
 fn reused_pid_is_another_process() {
     let tree = FakeSocketTree::new();
     tree.process(1, 1, &[5], &line(8000, 10, 5));
-    let other = ProcessKey {
-        pid: 1,
-        start_ticks: 99,
-    };
+    let other = ProcessKey::new(1, 99);
     let mut scanner = scanner_below(&tree);
     let found = scanner.scan_jobs(&[tree_of(other), tree_of(key(1))]);
     let uses: Vec<_> = found

@@ -138,10 +138,7 @@ mod tests {
     use crate::fd_scan::{DeviceNumber, OpenDescriptor};
 
     fn descriptors_of(pid: u32, count: u32) -> Vec<ProcessDescriptor> {
-        let key = ProcessKey {
-            pid,
-            start_ticks: 1,
-        };
+        let key = ProcessKey::new(pid, 1);
         let number = DeviceNumber { major: 1, minor: 7 };
         let open = |fd| OpenDescriptor {
             number,

@@ -10,10 +10,7 @@ const USED_MORE: &str = "drm-resident-vram: 6\ndrm-engine-gfx: 400000000 ns";
 fn owners(holders: &[(u32, u64, &str)]) -> Vec<(u32, Reading<Bytes>)> {
     let mut fixture = ClientFixture::new();
     for (pid, start_ticks, name) in holders {
-        let key = ProcessKey {
-            pid: *pid,
-            start_ticks: *start_ticks,
-        };
+        let key = ProcessKey::new(*pid, *start_ticks);
         fixture.set_name(key, name);
         if *name == "systemd-logind" || *pid == 1 {
             fixture.set_person(key, 0);
