@@ -43,7 +43,9 @@ pub(crate) trait Backend: Send + 'static {
     fn read(&mut self) -> Result<BackendReadings, BackendError>;
 
     /// Returns the device events since the last call, oldest first; also after a failed read.
-    fn take_events(&mut self) -> Vec<GpuEvent>;
+    fn take_events(&mut self) -> Vec<GpuEvent> {
+        Vec::new()
+    }
 }
 
 /// The roots of the file system trees that backends read: `/sys`, `/proc` and `/`, except in tests.
@@ -234,10 +236,7 @@ impl DeviceReadings {
     ) -> impl Iterator<Item = (&'a Reading<Bytes>, Sharing)> {
         listed.iter().map(|process| {
             let start_ticks = process.start_ticks;
-            let key = start_ticks.map(|start_ticks| ProcessKey {
-                pid: process.pid,
-                start_ticks,
-            });
+            let key = start_ticks.map(|start_ticks| ProcessKey::new(process.pid, start_ticks));
             let sharing = key.and_then(|key| self.sharing.get(&key).copied());
             (&process.memory, sharing.unwrap_or(Sharing::NONE))
         })

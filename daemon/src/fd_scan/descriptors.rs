@@ -257,10 +257,7 @@ impl<'a> DescriptorReader<'a> {
         // Without asking a file server, which may be gone.
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let file = statx(directory, name, flags, StatxFlags::TYPE)?;
-        let number = DeviceNumber {
-            major: file.stx_rdev_major,
-            minor: file.stx_rdev_minor,
-        };
+        let number = DeviceNumber::new(file.stx_rdev_major, file.stx_rdev_minor);
         let is_device = FileType::from_raw_mode(file.stx_mode.into()) == FileType::CharacterDevice;
         let is_watched = is_device && self.numbers.contains(&number);
         Ok((is_watched && !is_path_only(directory, name)).then_some(number))

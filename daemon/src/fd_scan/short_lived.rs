@@ -102,10 +102,7 @@ impl ShortLivedHolders {
 mod tests {
     use super::*;
 
-    const GPU: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 128,
-    };
+    const GPU: DeviceNumber = DeviceNumber::new(226, 128);
 
     /// A process that is found at one time and ends at another.
     fn run_process(

@@ -81,6 +81,13 @@ struct InFlight<Q> {
     refetch: Option<Q>,
 }
 
+impl<Q> InFlight<Q> {
+    fn since(since: Option<Instant>) -> Self {
+        let refetch = None;
+        Self { since, refetch }
+    }
+}
+
 struct CacheEntry<V> {
     value: CachedValue<V>,
     requested_at: Instant,
@@ -140,14 +147,7 @@ where
                 let has_room = known.queue.len() < policy.queue;
                 if has_room {
                     known.queue.push_back((key.clone(), question()));
-                    let (since, again) = (None, None);
-                    known.in_flight.insert(
-                        key.clone(),
-                        InFlight {
-                            since,
-                            refetch: again,
-                        },
-                    );
+                    known.in_flight.insert(key.clone(), InFlight::since(None));
                 }
                 has_room
             }
@@ -241,9 +241,8 @@ impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
             return;
         }
         self.make_room(max_entries);
-        let answer = CachedValue::Pending;
         let entry = CacheEntry {
-            value: answer,
+            value: CachedValue::Pending,
             requested_at: now,
         };
         self.entries.insert(key.clone(), entry);
@@ -272,14 +271,8 @@ impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
             self.in_flight.remove(key);
             return false;
         }
-        let (since, again) = (Some(Instant::now()), None);
-        self.in_flight.insert(
-            key.clone(),
-            InFlight {
-                since,
-                refetch: again,
-            },
-        );
+        let started = InFlight::since(Some(Instant::now()));
+        self.in_flight.insert(key.clone(), started);
         true
     }
 

@@ -16,7 +16,7 @@ use super::cpu::CpuUsage;
 use super::login_defs;
 use super::namespace;
 pub(crate) use super::process_metadata::ProcessMetadata;
-use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
+use super::process_metadata::{ProcessDetails, to_parent};
 use super::seat;
 use super::status::{StatusFile, login_uid};
 use super::users::Users;
@@ -119,22 +119,15 @@ impl ProcessReader {
                 changed = true;
             }
             if let Some(known) = self.cached.get_mut(pid) {
-                let usage = HostUsage {
-                    memory: Reading::Value(Bytes(
-                        stat.resident_pages.saturating_mul(self.page_size),
-                    )),
-                    cpu: known
-                        .cpu
-                        .update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                let memory = Bytes(stat.resident_pages.saturating_mul(self.page_size));
+                let cpu = &mut known.cpu;
+                let metadata = ProcessMetadata {
+                    key: known.key,
+                    memory: Reading::Value(memory),
+                    cpu: cpu.update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                    details: Arc::clone(&known.details),
                 };
-                identified.insert(
-                    *pid,
-                    ProcessMetadata {
-                        key: known.key,
-                        usage,
-                        details: Arc::clone(&known.details),
-                    },
-                );
+                identified.insert(*pid, metadata);
             }
         }
         if changed {
@@ -157,11 +150,11 @@ impl ProcessReader {
         deadline: Instant,
     ) {
         users.settle(deadline);
-        self.command_lines.settle(deadline);
+        self.command_lines.0.settle(deadline);
         self.containers.settle(deadline);
-        self.accounts.settle(deadline);
-        let changes = self.command_lines.changes() + self.containers.changes();
-        let changes = changes + self.accounts.changes() + users.changes();
+        self.accounts.0.settle(deadline);
+        let changes = self.command_lines.0.changes() + self.containers.changes();
+        let changes = changes + self.accounts.0.changes() + users.changes();
         if changes == self.completed_changes {
             return;
         }
@@ -211,17 +204,14 @@ impl ProcessReader {
         family: &mut AncestorCache<'_>,
     ) {
         let directory = self.root.join(pid.to_string());
-        let key = ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        };
+        let key = ProcessKey::new(pid, stat.start_ticks);
         let before = self.cached.remove(&pid).filter(|before| before.key == key);
         if before
             .as_ref()
             .is_some_and(|before| has_executed(&before.stat, stat))
         {
             // It executed another program.
-            self.command_lines.forget(key);
+            self.command_lines.0.forget(&key);
         }
         let status = StatusFile::read(&directory);
         let group = cgroup_location(&directory, self.view);
@@ -363,8 +353,8 @@ impl ProcessReader {
                 ancestors.chain([known.key])
             })
             .into_set();
-        self.command_lines.keep_only(|key| keys.contains(key));
-        self.accounts.keep_only(|key| keys.contains(key));
+        self.command_lines.0.keep_only(|key| keys.contains(key));
+        self.accounts.0.keep_only(|key| keys.contains(key));
         let containers: BTreeSet<&CgroupContainer> = known
             .filter_map(|known| known.cgroup_container.known()?.as_ref())
             .into_set();

@@ -16,6 +16,14 @@ pub struct ProcessKey {
     pub start_ticks: u64,
 }
 
+impl ProcessKey {
+    /// The process with this pid that started then.
+    #[must_use]
+    pub const fn new(pid: u32, start_ticks: u64) -> Self {
+        Self { pid, start_ticks }
+    }
+}
+
 /// How a process uses a device. Several ways at once are possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GpuUse {

@@ -191,14 +191,6 @@ mod tests {
         socket(uid, LISTEN, (local, end(0, 0)), inode)
     }
 
-    const fn runs_as(uid: u32) -> Uids {
-        Uids {
-            real: uid,
-            effective: uid,
-            saved: uid,
-        }
-    }
-
     #[test]
     fn drops_only_the_largest_owner() {
         let mut collector = SocketCollector::new(LIMITS);
@@ -229,8 +221,8 @@ mod tests {
         }
         assert_eq!(most, LIMITS.sockets);
         let (sockets, ports, left_out) = collector.finish();
-        assert!(left_out.may_include(runs_as(1001)));
-        assert!(!left_out.may_include(runs_as(1000)) && !left_out.may_include(runs_as(0)));
+        let includes = |uid| left_out.may_include(Uids::from_single(uid));
+        assert!(includes(1001) && !includes(1000) && !includes(0));
         let alices = sockets
             .iter()
             .filter(|it| it.local == alices || it.peer == alices);
@@ -251,7 +243,8 @@ mod tests {
         }
         let (sockets, _, left_out) = collector.finish();
         assert!(sockets.iter().any(|it| it.state == LISTEN));
-        assert!(left_out.may_include(runs_as(0)) && !left_out.may_include(runs_as(1000)));
+        let includes = |uid| left_out.may_include(Uids::from_single(uid));
+        assert!(includes(0) && !includes(1000));
     }
 
     #[test]
