@@ -27,7 +27,7 @@ pub(in crate::output) fn lines(report: &HoldersReport, style: &OutputStyle) -> V
             (_, _) => text(finding, &owner_phrase(finding, report, style.symbols)),
         };
         let what = capitalize(&format!("{begins}{what}."));
-        lines.extend(wrapped_lines(&what, 0, Tone::Strong, style));
+        lines.extend(wrapped_lines(&what, Tone::Strong, style));
         let holders: Vec<&Holder> = report.device.holders.iter().collect();
         lines.extend(details(finding, &holders, Some(&report.may_end), style));
     }
@@ -143,7 +143,7 @@ fn remedy_lines(
         }
         (Remedy::Wait, _) => "It frees itself: wait".to_owned(),
     };
-    wrapped_lines(&words, 0, Tone::Plain, style)
+    wrapped_lines(&words, Tone::Plain, style)
 }
 
 fn parent_name<'a>(
@@ -219,7 +219,7 @@ fn end_lines(
             false => format!("{purpose}, ask {asked} to end {them}"),
             true => format!("About the others, ask {asked}"),
         };
-        lines.extend(wrapped_lines(&words, 0, Tone::Plain, style));
+        lines.extend(wrapped_lines(&words, Tone::Plain, style));
     }
     lines
 }
@@ -244,12 +244,9 @@ fn bullet(item: &str, style: &OutputStyle) -> Vec<Line> {
         .collect()
 }
 
-fn wrapped_lines(text: &str, indent: usize, tone: Tone, style: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&escaped(text, style.symbols), indent, indent, style.width);
-    texts
-        .into_iter()
-        .map(|text| Line::with_tone(text, tone))
-        .collect()
+fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(&escaped(text, style.symbols), 0, 0, style.width).into_iter();
+    texts.map(|text| Line::with_tone(text, tone)).collect()
 }
 
 fn capitalize(text: &str) -> String {
