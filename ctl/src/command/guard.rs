@@ -12,8 +12,8 @@ use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
-use crate::output::{guard, json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::output::{guard, print_answer, print_lines};
+use crate::settings::Settings;
 use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
@@ -108,20 +108,16 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let daemon = open_connection(settings, messages)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let status = call!(daemon, timeout, Status {})?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
+    print_answer(
+        settings,
+        || GuardDocument::from(&status.guard),
+        |style| {
             let policies = policies_in_force(&daemon, &status.guard, timeout);
             let open = edit::open_violations(&daemon, status.now, timeout);
             let open = open.map_or_else(|_| Vec::new(), |page| page.open);
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(
-                &guard::status_lines(&status.guard, &policies, &open, status.now, &style),
-                &style,
-            )?;
-        }
-    }
+            guard::status_lines(&status.guard, &policies, &open, status.now, style)
+        },
+    )?;
     Ok(Exit::Done)
 }
 

@@ -15,7 +15,7 @@ use crate::output::kill::{
 };
 use crate::output::message::Messages;
 use crate::output::style::{OutputStyle, is_stdout_terminal, stderr_width};
-use crate::output::{json, print, print_lines};
+use crate::output::{print_answer, print_lines};
 use crate::settings::{Format, Settings};
 use follow::FollowedKill;
 use gpukill_policy::kill::consent::ConsentContext;
@@ -122,19 +122,16 @@ fn carry_out_plan(
 ) -> Result<Exit, Error> {
     let kill = FollowedKill::new(plan, settings);
     let report = carry_out(kill, daemon, id, settings, messages)?.report;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            let outcome = KillResult {
-                plan,
-                report: &report,
-                me: rustix::process::getuid().as_raw(),
-            };
-            print_lines(&outcome_lines(&outcome, &style), &style)?;
-        }
-    }
+    let outcome = KillResult {
+        plan,
+        report: &report,
+        me: rustix::process::getuid().as_raw(),
+    };
+    print_answer(
+        settings,
+        || KillReportDocument::from(&report),
+        |style| outcome_lines(&outcome, style),
+    )?;
     Ok(exit_code(plan, &report))
 }
 
@@ -150,13 +147,11 @@ fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
 
 /// Prints a plan to stdout.
 fn print_plan(plan: &KillPlan, detail: PlanDetail, settings: &Settings) -> Result<(), Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&KillPlanDocument::from(plan))?),
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, detail, &style), &style)
-        }
-    }
+    print_answer(
+        settings,
+        || KillPlanDocument::from(plan),
+        |style| plan_lines(plan, detail, style),
+    )
 }
 
 /// Prints a plan before it is carried out, unless the output is for programs.

@@ -8,9 +8,9 @@ use crate::args::Reset;
 use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
+use crate::output::print_answer;
 use crate::output::reset::{closing_lines, plan_lines, question};
 use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use follow::FollowedReset;
 use gpukill_policy::reset::outcome::{ResetCompletion, completion, refused_completion};
@@ -74,15 +74,12 @@ fn carry_out_plan(
 ) -> Result<Exit, Error> {
     let reset = FollowedReset::new(plan, settings);
     let report = carry_out(reset, daemon, id, settings, messages)?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ResetReportDocument::from(&report))?)?,
-        // Only the settings can select formats that this command does not have. Each GPU was
-        // reported when it was done.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&closing_lines(&report, &style), &style)?;
-        }
-    }
+    // Each GPU was reported to a person when it was done.
+    print_answer(
+        settings,
+        || ResetReportDocument::from(&report),
+        |style| closing_lines(&report, style),
+    )?;
     Ok(exit_code(&report))
 }
 
@@ -125,13 +122,11 @@ fn nothing_reset_error(plan: &ResetPlan) -> Error {
 
 /// Prints a plan to stdout.
 fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ResetPlanDocument::from(plan))?),
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, &style), &style)
-        }
-    }
+    print_answer(
+        settings,
+        || ResetPlanDocument::from(plan),
+        |style| plan_lines(plan, style),
+    )
 }
 
 /// Asks. The answer no is an error, because nothing is done.

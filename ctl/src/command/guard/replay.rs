@@ -7,10 +7,8 @@ use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
-use crate::output::style::OutputStyle;
-use crate::output::text::Line;
-use crate::output::{guard, json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::output::{guard, print_answer};
+use crate::settings::Settings;
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::guard::CompiledRules;
@@ -55,9 +53,12 @@ pub(super) fn run(
         .transpose()?;
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
     let name = rules_name(wanted.rules.as_deref());
-    print_replay(&report, settings, |style| {
-        guard::replay_lines(&report, &name, &milder, style)
-    })
+    print_answer(
+        settings,
+        || ReplayDocument::from(&report),
+        |style| guard::replay_lines(&report, &name, &milder, style),
+    )?;
+    Ok(Exit::Done)
 }
 
 /// Replays rules up to now and prints only open violations.
@@ -85,9 +86,12 @@ pub(super) fn run_test(
     };
     let span = (now.plus_seconds(-seconds), now);
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
-    print_replay(&report, settings, |style| {
-        guard::test_lines(&report, (&milder, mode), now, style)
-    })
+    print_answer(
+        settings,
+        || ReplayDocument::from(&report),
+        |style| guard::test_lines(&report, (&milder, mode), now, style),
+    )?;
+    Ok(Exit::Done)
 }
 
 /// The violations that are open now by these rules, which need not be in force.
@@ -128,22 +132,6 @@ fn test_seconds(text: &str) -> i64 {
     reach
         .saturating_add(EXTRA_LOOKBACK_SECONDS)
         .max(MIN_TEST_SECONDS)
-}
-
-fn print_replay(
-    report: &ReplayReport,
-    settings: &Settings,
-    lines: impl FnOnce(&OutputStyle) -> Vec<Line>,
-) -> Result<Exit, Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&style), &style)?;
-        }
-    }
-    Ok(Exit::Done)
 }
 
 fn replay(
