@@ -129,12 +129,7 @@ fn request_run(
     let filter = AuditFilter {
         since: ended_at.plus_seconds(-300),
         until: ended_at.plus_seconds(60),
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
+        ..AuditFilter::default()
     };
     let mut before = None;
     for _ in 0..MAX_PAGES {
@@ -168,11 +163,8 @@ fn request_history(
         since: *process.first_seen.last_known()?,
         until: explained.at,
         user: owner.and_then(|owner| owner.uid).map(|uid| uid.to_string()),
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
         job: Some(process.job.last_known()?.to_string()),
+        ..AuditFilter::default()
     };
     call!(daemon, short_timeout(settings), AuditSummary { filter }).ok()
 }

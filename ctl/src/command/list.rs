@@ -112,11 +112,7 @@ fn own_past_ends(
             since,
             until: now.plus_seconds(1),
             user: Some(user.to_string()),
-            process: None,
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
+            ..AuditFilter::default()
         },
         unit: RunUnit::Job,
         extent: RunExtent::Whole,

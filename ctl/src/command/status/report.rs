@@ -129,11 +129,9 @@ fn recent_faults(
     let query = ActionQuery {
         since: status.now.plus_seconds(-RECENT_FAULTS_SECONDS),
         until: status.now.plus_seconds(1),
-        user: None,
         kind: Some("fault,fault_over".into()),
-        gpu: None,
-        before: None,
         limit: MAX_RECENT_FAULTS,
+        ..ActionQuery::default()
     };
     let page = call!(daemon, timeout, AuditActions { query })?;
     Ok(page.records.iter().map(RecentPart::from).collect())
