@@ -8,7 +8,7 @@ use super::owner_cells::holder_owner;
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::text::{Line, Tone, escaped, wrapped_lines};
-use super::value::{clock, gib, reading};
+use super::value::{clock, gib, ranges, reading};
 use gpukill_policy::holders::full_program_name;
 use gpukill_policy::memory::noise_threshold;
 use gpukill_proto::holders::{
@@ -355,21 +355,11 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
 
 /// `GPU 3`, `GPUs 1-3, 5`
 pub(super) fn gpu_ranges(indices: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for index in indices {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*index) => *last = *index,
-            Some(_) | None => ranges.push((*index, *index)),
-        }
-    }
-    let texts: Vec<String> = ranges
-        .iter()
-        .map(|(first, last)| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}-{last}")
-            }
+    let texts = ranges(indices).into_iter();
+    let texts: Vec<String> = texts
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
         })
         .collect();
     let noun = if indices.len() == 1 { "GPU" } else { "GPUs" };

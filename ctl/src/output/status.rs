@@ -4,7 +4,7 @@ pub(crate) mod report;
 
 use super::style::{OutputStyle, Symbols};
 use super::text::{Line, Tone, escaped, escaped_lines, wrap};
-use super::value::{clock, counted, disk_size, future_time, thousands};
+use super::value::{clock, counted, disk_size, future_time, short_duration, thousands};
 use crate::exit::DaemonKind;
 use crate::versions::release_mismatch;
 use gpukill_proto::model::{BackendReport, BackendState, Fault, Vendor};
@@ -239,15 +239,6 @@ fn store_text(store: &StoreReport, now: Timestamp) -> String {
         disk_size(store.audit),
         store.directory,
     )
-}
-
-/// A duration, with tenths of seconds while it is short.
-fn short_duration(length: Duration) -> String {
-    if length < Duration::from_secs(10) {
-        format!("{:.1} s", length.as_secs_f64())
-    } else {
-        format_duration(length)
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The findings about memory that no process accounts for, with the evidence and
 //! the remedy.
 
-use crate::output::owner_cells::holder_owner;
+use crate::output::owner_cells::{holder_owner, of_owners};
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::text::{Line, Tone, escaped, wrap};
-use crate::output::value::counted;
+use crate::output::value::{counted, counted_processes};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{Cause, Holder, HolderFinding, HoldersReport, Remedy};
 use gpukill_proto::model::OwnerKind;
@@ -93,13 +93,6 @@ pub(in crate::output) fn text(finding: &HolderFinding, owners: &str) -> String {
     }
 }
 
-fn counted_processes(number: usize) -> String {
-    match number {
-        1 => "1 process".to_owned(),
-        several => format!("{several} processes"),
-    }
-}
-
 /// ` of carol`, ` of carol and dana`; empty when none is known.
 fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbols) -> String {
     let pids: BTreeSet<u32> = finding.pids.iter().copied().into_set();
@@ -108,12 +101,7 @@ fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbol
     let names: BTreeSet<String> = concerned
         .map(|holder| holder_owner(holder, symbols))
         .into_set();
-    match names.into_iter().collect::<Vec<_>>().as_slice() {
-        [] => String::new(),
-        [one] => format!(" of {one}"),
-        [one, other] => format!(" of {one} and {other}"),
-        several => format!(" of {} users", several.len()),
-    }
+    of_owners(&names.into_iter().collect::<Vec<_>>())
 }
 
 /// The remedy.

@@ -1,12 +1,12 @@
 //! The output of a scan: the processes, the indicators and the recommended actions.
 
 use super::process::indicator_weight;
-use super::{FAMILIES_LEGEND, no_action_reason, process_count, risk_tone};
+use super::{FAMILIES_LEGEND, no_action_reason, risk_tone};
 use crate::output::owner_cells::owner_name;
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped, wrap, wrapped_lines};
-use crate::output::value::{counted, gpus, time_or_weekday};
+use crate::output::value::{counted, counted_processes, gpus, time_or_weekday};
 use gpukill_policy::rogue::advice::{Advice, AdviceKind, advice};
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::json::{RecommendationDocument, ScanDocument};
@@ -73,7 +73,7 @@ fn evaluated_text(report: &ScanReport) -> String {
         hours if length == Duration::from_secs(hours * 3_600) => format!("{hours} h"),
         _ => format_duration(length),
     };
-    let processes = process_count(report.evaluated as usize);
+    let processes = counted_processes(report.evaluated as usize);
     format!("{processes} of the last {length}")
 }
 
