@@ -28,7 +28,7 @@ pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Re
     match &wanted.command {
         RogueCommand::Scan(wanted) => run_scan(wanted, settings, messages),
         RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings, messages),
-        RogueCommand::Reference => print_reference(),
+        RogueCommand::Reference => print_rules(&print_defaults()).map(|()| Exit::Done),
         RogueCommand::Check(wanted) => check(wanted, settings, messages),
         RogueCommand::Set(wanted) => {
             let edit = RogueEdit::SetKey {
@@ -151,10 +151,4 @@ impl HostChecks for RogueHostChecks {
             effect: None,
         }
     }
-}
-
-/// Prints every key with its default as a file to start from. Needs no daemon.
-fn print_reference() -> Result<Exit, Error> {
-    print_rules(&print_defaults())?;
-    Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! `guard replay` and `guard test`: what rules would have done.
 
-use super::{connect, files, now, open_connection};
+use super::{files, now, open_connection};
 use crate::args::{ReplayRules, TestRules};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
@@ -72,19 +72,12 @@ pub(super) fn run_test(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (seconds, mode) = match &text {
-        Some(text) => (test_seconds(text), effective_mode(text)),
-        None => {
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, timeout, messages)?;
-            let (_, _, text) = daemon.rules(
-                RulesKind::Guard,
-                RequestTimeout::starting_now(settings.timeout),
-            )?;
-            (test_seconds(&text), effective_mode(&text))
-        }
+    let tested = match &text {
+        Some(text) => text.clone(),
+        None => rules_in_force(&open_connection(settings, messages)?, settings)?,
     };
-    let span = (now.plus_seconds(-seconds), now);
+    let span = (now.plus_seconds(-test_seconds(&tested)), now);
+    let mode = effective_mode(&tested);
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
     print_answer(
         settings,
@@ -158,13 +151,7 @@ fn replay(
     let report = call!(daemon, timeout, line, ReplayRules { request })?;
     let text = match text {
         Some(text) => text.to_owned(),
-        None => {
-            let (_, _, text) = daemon.rules(
-                RulesKind::Guard,
-                RequestTimeout::starting_now(settings.timeout),
-            )?;
-            text
-        }
+        None => rules_in_force(&daemon, settings)?,
     };
     Ok(apply_own_policies(report, &text))
 }
@@ -181,6 +168,12 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
         open.own_policy = milder_policy_for_violation(open, &rules);
     }
     (report, milder)
+}
+
+fn rules_in_force(daemon: &Daemon, settings: &Settings) -> Result<String, Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let (_, _, text) = daemon.rules(RulesKind::Guard, timeout)?;
+    Ok(text)
 }
 
 fn offer_rules(
