@@ -108,7 +108,7 @@ impl PagedEntry for RunRecord {
     }
 
     fn csv(documents: &[RunDocument], header: Header) -> Result<String, Error> {
-        csv::runs(documents, header)
+        csv::documents(RunDocument::FIELDS, documents, header)
     }
 
     fn lines(runs: &[Self], span: TimeSpan, coverage: &Coverage, style: &OutputStyle) -> Vec<Line> {

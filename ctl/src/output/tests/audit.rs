@@ -245,7 +245,7 @@ fn json_has_the_whole_summary_and_actions() {
     let document = json::pretty(&WeeklyDocument::from(&summary));
     check("weekly.json", &document.expect("plain values"));
     let weeks: Vec<WeekDocument> = summary.weeks.iter().map(WeekDocument::from).collect();
-    let rows = csv::weeks(&weeks, Header::First);
+    let rows = csv::documents(WeekDocument::FIELDS, &weeks, Header::First);
     check("weekly.csv", &rows.expect("texts"));
     let documents: Vec<ActionDocument> = actions().iter().map(ActionDocument::from).collect();
     let document = json::pretty(&documents);
@@ -308,7 +308,7 @@ fn records_cannot_control_the_terminal() {
         text(&acted(entries.clone(), &style), &style),
         json::pretty(&SummaryDocument::from(&summary)).expect("plain values"),
         json::pretty(&documents).expect("plain values"),
-        csv::weeks(&weeks, Header::First).expect("texts"),
+        csv::documents(WeekDocument::FIELDS, &weeks, Header::First).expect("texts"),
         csv::actions(&documents, Header::First).expect("texts"),
     ];
     for screen in printed {
