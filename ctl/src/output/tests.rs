@@ -27,6 +27,7 @@ use crate::connect::AnnotatedSnapshot;
 use crate::settings::SortKey;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::guard::GuardSummary;
+use gpukill_proto::holders::Explanation;
 use gpukill_proto::json::{AuditDocument, ListDocument, StatusDocument};
 use gpukill_proto::model::{
     Ancestor, BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Pod,
@@ -52,15 +53,31 @@ fn text(lines: &[Line], style: &OutputStyle) -> String {
 
 /// The widest style, the narrowest readable style, and ASCII only.
 fn styles() -> [(&'static str, OutputStyle); 3] {
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(100))
-    };
     [
         ("120", style(Some(120))),
         ("80", style(Some(80))),
-        ("ascii", ascii),
+        ("ascii", ascii(Some(100))),
     ]
+}
+
+fn ascii(width: Option<usize>) -> OutputStyle {
+    OutputStyle {
+        symbols: Symbols::Ascii,
+        ..style(width)
+    }
+}
+
+fn colored(width: usize) -> OutputStyle {
+    OutputStyle {
+        color: true,
+        ..style(Some(width))
+    }
+}
+
+/// The screen of `explain`.
+fn explanation_text(explained: &Explanation, style: &OutputStyle) -> String {
+    let lines = explain::lines(explained, ExplainDetail::Usual, style);
+    text(&lines, style)
 }
 
 /// Checks the screen in every style.
@@ -231,23 +248,15 @@ fn requested_column_is_shown_or_named() {
 
 #[test]
 fn list_in_colour_and_in_ascii() {
-    let colored = OutputStyle {
-        color: true,
-        ..style(Some(120))
-    };
     check(
         "list-colored.txt",
-        &listed(&snapshot(), &view(Rows::Gpus), &colored),
+        &listed(&snapshot(), &view(Rows::Gpus), &colored(120)),
     );
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(120))
-    };
     let containers = View {
         containers: true,
         ..view(Rows::Gpus)
     };
-    let shown = listed(&snapshot(), &containers, &ascii);
+    let shown = listed(&snapshot(), &containers, &ascii(Some(120)));
     assert!(shown.is_ascii(), "{shown}");
     check("list-ascii.txt", &shown);
 }
@@ -353,9 +362,11 @@ fn json_has_every_value_and_reason() {
 /// A text with control characters.
 const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
 
-fn assert_steers_nothing(text: &str) {
-    let steering = text
-        .chars()
-        .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
-    assert_eq!(steering, None, "{text}");
+fn assert_steer_nothing(printed: impl IntoIterator<Item = String>) {
+    for text in printed {
+        let steering = text
+            .chars()
+            .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
+        assert_eq!(steering, None, "{text}");
+    }
 }

@@ -22,20 +22,6 @@ const WEEK: TimeSpan = TimeSpan {
     until: NOW,
 };
 
-fn ascii(width: usize) -> OutputStyle {
-    OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(width))
-    }
-}
-
-fn colored(width: usize) -> OutputStyle {
-    OutputStyle {
-        color: true,
-        ..style(Some(width))
-    }
-}
-
 fn of_a_week(summary: &AuditSummary) -> SummaryView<'_> {
     SummaryView {
         summary,
@@ -66,7 +52,7 @@ fn runs_end_with_the_newest_at_every_width() {
         check_width(&shown, width);
         check(&format!("audit-runs-{width}.txt"), &shown);
     }
-    let style = ascii(100);
+    let style = ascii(Some(100));
     let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
     assert!(shown.is_ascii(), "{shown}");
     let nothing = text(&RunRecord::lines(&[], WEEK, &coverage, &style), &style);
@@ -88,7 +74,7 @@ fn series_is_a_table_or_a_chart() {
             check_width(&screen, width);
             check(&format!("audit-series-{name}-{width}.txt"), &screen);
         }
-        let style = ascii(80);
+        let style = ascii(Some(80));
         let chart = text(&plot_lines(&shown, DAY, &style), &style);
         assert!(chart.is_ascii(), "{chart}");
         let rows = csv(&SeriesDocument::from(&shown)).expect("plain values");
@@ -158,7 +144,7 @@ fn summary_at_every_width() {
     let style = colored(120);
     let screen = text(&summary_lines(&shown, &style), &style);
     check("summary-colored.txt", &screen);
-    let style = ascii(80);
+    let style = ascii(Some(80));
     let of_alice = SummaryView {
         only: vec![("--user", "alice"), ("--gpu", "0-3")],
         ..shown
@@ -199,7 +185,7 @@ fn weeks_are_a_line_each() {
     for (name, style) in [
         ("80", style(Some(80))),
         ("40", style(Some(40))),
-        ("ascii", ascii(100)),
+        ("ascii", ascii(Some(100))),
     ] {
         let screen = text(&weekly(&shown, &style), &style);
         check(&format!("weekly-{name}.txt"), &screen);
@@ -225,7 +211,7 @@ fn actions_show_who_asked_and_the_result() {
     for (name, style, width) in [
         ("120", style(Some(120)), 120),
         ("80", style(Some(80)), 80),
-        ("ascii", ascii(120), 120),
+        ("ascii", ascii(Some(120)), 120),
     ] {
         let screen = text(&acted(actions(), &style), &style);
         check_width(&screen, width);
@@ -311,7 +297,5 @@ fn records_cannot_control_the_terminal() {
         csv::documents(WeekDocument::FIELDS, &weeks, Header::First).expect("texts"),
         csv::actions(&documents, Header::First).expect("texts"),
     ];
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }

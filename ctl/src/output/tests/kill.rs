@@ -21,13 +21,6 @@ fn of_report((plan, report): &(KillPlan, KillReport), style: &OutputStyle) -> St
     text(&outcome_lines(&outcome, style), style)
 }
 
-fn ascii(width: Option<usize>) -> OutputStyle {
-    OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(width)
-    }
-}
-
 /// Commands are not wrapped, so that they can be copied.
 fn fits(text: &str, width: usize) -> bool {
     let is_command = |line: &&str| line.contains("gpukillctl ") || line.contains("systemctl ");
@@ -132,11 +125,7 @@ fn report_shows_outcomes_and_next_steps() {
     let shown = of_report(&report(), &ascii(None));
     assert!(shown.is_ascii(), "{shown}");
     check("kill-ascii.txt", &shown);
-    let colored = OutputStyle {
-        color: true,
-        ..style(Some(100))
-    };
-    check("kill-colored.txt", &of_report(&report(), &colored));
+    check("kill-colored.txt", &of_report(&report(), &colored(100)));
 }
 
 #[test]
@@ -230,9 +219,7 @@ fn kill_texts_cannot_control_the_terminal() {
     let mut printed = documents.map(|document| document.expect("texts")).to_vec();
     printed.push(of_plan(&plan, PlanDetail::All, &style));
     printed.push(of_report(&(plan, report), &style));
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }
 
 fn hostile_job(name: &str) -> Job {

@@ -1,7 +1,7 @@
 //! The jobs that an edit affects; past violations are not shown.
 
 use super::*;
-use crate::output::guard::{self, EditEffect, PreviousState};
+use crate::output::guard::{EditEffect, PreviousState};
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind};
 
