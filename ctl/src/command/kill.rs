@@ -5,7 +5,7 @@ mod follow;
 mod next_step;
 mod request;
 
-use super::follow::carry_out;
+use super::follow::{carry_out, final_exit};
 use super::{confirm, list, now, open_connection, scan_line, scan_timeout};
 use crate::args::Kill;
 use crate::connect::{Daemon, RequestTimeout, call};
@@ -22,9 +22,7 @@ use gpukill_policy::kill::consent::ConsentContext;
 use gpukill_policy::kill::outcome::completion;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
-use gpukill_proto::kill::{
-    KillPlan, KillPlanPage, KillReport, KillRequest, KillSelector, PlanId, Stage,
-};
+use gpukill_proto::kill::{KillPlan, KillPlanPage, KillRequest, KillSelector, PlanId};
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
@@ -132,17 +130,8 @@ fn carry_out_plan(
         || KillReportDocument::from(&report),
         |style| outcome_lines(&outcome, style),
     )?;
-    Ok(exit_code(plan, &report))
-}
-
-fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
-    let success = Exit::from(completion(plan, report));
-    match (report.stage, success) {
-        // The processes that are not settled are missing in the report.
-        (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
-        (Stage::Interrupted, _) => Exit::Failed,
-        (Stage::Done | Stage::Ending | Stage::Reclaiming, success) => success,
-    }
+    let success = completion(plan, &report);
+    Ok(final_exit(report.stage, success.into()))
 }
 
 /// Prints a plan to stdout.
@@ -180,14 +169,7 @@ fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Res
             messages.question_subject(&line.paint(&style));
         }
     }
-    if confirm::ask_yes_no(question(plan)) {
-        return Ok(());
-    }
-    Err(Error::NotDone {
-        what: "nothing was ended".into(),
-        hint: None,
-        exit: Exit::Failed,
-    })
+    confirm::agreement(question(plan), "nothing was ended")
 }
 
 /// Whether the error alone says as much as the plan, which holds for one process.

@@ -137,17 +137,12 @@ fn ended_lines(report: &KillReport, style: &OutputStyle) -> Vec<Line> {
     let outcomes = report.outcomes.iter();
     let each = outcomes.flat_map(|outcome| {
         let (name, pid) = (escaped(&outcome.name, style.symbols), outcome.key.pid);
-        match &outcome.outcome {
+        let (called, what, tone) = match &outcome.outcome {
             Outcome::Ended(signal, after) => {
-                let what = format!("{pid} {name}: {signal}, {}", seconds_text(*after));
-                labelled_lines("ended", &what, Tone::Plain, style)
+                let what = format!(": {signal}, {}", seconds_text(*after));
+                ("ended", what, Tone::Plain)
             }
-            Outcome::Gone => labelled_lines(
-                "gone",
-                &format!("{pid} {name}: had ended already"),
-                Tone::Faint,
-                style,
-            ),
+            Outcome::Gone => ("gone", ": had ended already".to_owned(), Tone::Faint),
             // A process that still blocks the reset is listed as a blocker too.
             Outcome::Survived(..)
             | Outcome::Changed(_)
@@ -156,10 +151,9 @@ fn ended_lines(report: &KillReport, style: &OutputStyle) -> Vec<Line> {
             | Outcome::Unclear(_)
             | Outcome::Uninterruptible(_)
             | Outcome::Zombie(_)
-            | Outcome::Failed(_) => {
-                labelled_lines("not ended", &format!("{pid} {name}"), Tone::Doubtful, style)
-            }
-        }
+            | Outcome::Failed(_) => ("not ended", String::new(), Tone::Doubtful),
+        };
+        labelled_lines(called, &format!("{pid} {name}{what}"), tone, style)
     });
     let again = report.respawned.iter();
     let again = again.flat_map(|respawn| {
