@@ -80,9 +80,12 @@ fn explanation_text(explained: &Explanation, style: &OutputStyle) -> String {
     text(&lines, style)
 }
 
+/// No line is left unwrapped.
+const WRAPPED: fn(&str) -> bool = |_| false;
+
 /// Checks the screen in every style.
 fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
-    check_styles(name, |_| false, screen);
+    check_styles(name, WRAPPED, screen);
 }
 
 fn check_styles(
@@ -92,15 +95,36 @@ fn check_styles(
 ) {
     for (called, style) in styles() {
         let shown = text(&screen(&style), &style);
-        let most = style.width.unwrap_or(usize::MAX);
-        let mut lines = shown.lines().filter(|line| !is_unwrapped(line));
-        assert!(lines.all(|line| text::width(line) <= most), "{shown}");
+        check_fits(&shown, style.width.unwrap_or(usize::MAX), is_unwrapped);
         assert!(
             style.symbols != Symbols::Ascii || shown.is_ascii(),
             "{shown}"
         );
         check(&format!("{name}-{called}.txt"), &shown);
     }
+}
+
+/// Checks the screen at each width.
+fn check_widths(
+    name: &str,
+    widths: &[usize],
+    is_unwrapped: fn(&str) -> bool,
+    screen: impl Fn(&OutputStyle) -> String,
+) {
+    for width in widths {
+        let shown = screen(&style(Some(*width)));
+        check_fits(&shown, *width, is_unwrapped);
+        check(&format!("{name}-{width}.txt"), &shown);
+    }
+}
+
+/// Checks that no line is wider. Commands are not wrapped, so that they can be copied.
+fn check_fits(text: &str, width: usize, is_unwrapped: fn(&str) -> bool) {
+    let mut lines = text.lines().filter(|line| !is_unwrapped(line));
+    assert!(
+        lines.all(|line| text::width(line) <= width),
+        "{width}: {text}"
+    );
 }
 
 fn view(rows: Rows) -> View {
@@ -133,12 +157,9 @@ fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, style: &Outpu
 
 #[test]
 fn list_gpus_at_every_width() {
-    for width in [120, 100, 80] {
-        let style = style(Some(width));
-        let shown = listed(&snapshot(), &view(Rows::Gpus), &style);
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("list-{width}.txt"), &shown);
-    }
+    check_widths("list", &[120, 100, 80], WRAPPED, |style| {
+        listed(&snapshot(), &view(Rows::Gpus), style)
+    });
     check(
         "list-pipe.txt",
         &listed(&snapshot(), &view(Rows::Gpus), &style(None)),
@@ -147,12 +168,9 @@ fn list_gpus_at_every_width() {
 
 #[test]
 fn list_details_at_every_width() {
-    for width in [120, 100, 80] {
-        let style = style(Some(width));
-        let shown = listed(&snapshot(), &view(Rows::Processes), &style);
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("details-{width}.txt"), &shown);
-    }
+    check_widths("details", &[120, 100, 80], WRAPPED, |style| {
+        listed(&snapshot(), &view(Rows::Processes), style)
+    });
     let all = View {
         containers: true,
         max_processes: 0,
@@ -188,7 +206,7 @@ fn list_of_any_number_of_gpus_fits() {
         for width in [80, 100, 120, 160] {
             for rows in [Rows::Gpus, Rows::Processes] {
                 let shown = listed(&of(count), &view(rows), &style(Some(width)));
-                assert!(shown.lines().all(|l| text::width(l) <= width), "{shown}");
+                check_fits(&shown, width, WRAPPED);
                 screens += &format!("{width} columns\n{shown}\n");
             }
         }
@@ -234,7 +252,7 @@ fn requested_column_is_shown_or_named() {
             ..view(Rows::Gpus)
         };
         let shown = listed(&snapshot(), &gpus, &style(Some(width)));
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{shown}");
+        check_fits(&shown, width, WRAPPED);
         let titles = shown.lines().nth(2).unwrap_or_default();
         let note = shown.split_once("no room for ");
         let note = note.and_then(|(_, note)| note.split(':').next());

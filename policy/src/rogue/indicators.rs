@@ -68,10 +68,8 @@ pub fn indicative_libraries(libraries: &BTreeSet<String>) -> BTreeSet<String> {
         identity::is_python_module,
     ];
     let first = |tells: fn(&str) -> bool| libraries.iter().find(|name| tells(name));
-    let libraries_found = tells.into_iter().filter_map(first);
-    let libraries_found: BTreeSet<String> =
-        libraries_found.chain(libraries.first()).cloned().into_set();
-    libraries_found
+    let found = tells.into_iter().filter_map(first);
+    found.chain(libraries.first()).cloned().into_set()
 }
 
 use IndicatorFamily::{A, B, C};

@@ -31,11 +31,6 @@ fn of_a_week(summary: &AuditSummary) -> SummaryView<'_> {
     }
 }
 
-fn check_width(text: &str, width: usize) {
-    let too_wide = text.lines().find(|line| text::width(line) > width);
-    assert_eq!(too_wide, None, "{width}");
-}
-
 #[test]
 fn runs_end_with_the_newest_at_every_width() {
     let gap = Gap {
@@ -46,12 +41,9 @@ fn runs_end_with_the_newest_at_every_width() {
         gaps: vec![gap],
         recorded_since: None,
     };
-    for width in [80, 100, 120, 160] {
-        let style = style(Some(width));
-        let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
-        check_width(&shown, width);
-        check(&format!("audit-runs-{width}.txt"), &shown);
-    }
+    check_widths("audit-runs", &[80, 100, 120, 160], WRAPPED, |style| {
+        text(&RunRecord::lines(&runs(), WEEK, &coverage, style), style)
+    });
     let style = ascii(Some(100));
     let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
     assert!(shown.is_ascii(), "{shown}");
@@ -71,7 +63,7 @@ fn series_is_a_table_or_a_chart() {
             let table = text(&lines(&shown, DAY, &style), &style);
             let chart = text(&plot_lines(&shown, DAY, &style), &style);
             let screen = format!("{table}\n{chart}");
-            check_width(&screen, width);
+            check_fits(&screen, width, WRAPPED);
             check(&format!("audit-series-{name}-{width}.txt"), &screen);
         }
         let style = ascii(Some(80));
@@ -120,27 +112,19 @@ fn samples_are_newest_first() {
 
 #[test]
 fn older_record_shows_the_covered_time() {
-    for width in [100, 60] {
-        let style = style(Some(width));
-        let shown = text(
-            &AuditRecord::lines(&older_records(), DAY, &Coverage::default(), &style),
-            &style,
-        );
-        check_width(&shown, width);
-        check(&format!("audit-older-{width}.txt"), &shown);
-    }
+    check_widths("audit-older", &[100, 60], WRAPPED, |style| {
+        let lines = AuditRecord::lines(&older_records(), DAY, &Coverage::default(), style);
+        text(&lines, style)
+    });
 }
 
 #[test]
 fn summary_at_every_width() {
     let summary = summary();
     let shown = of_a_week(&summary);
-    for width in [120, 80, 40] {
-        let style = style(Some(width));
-        let screen = text(&summary_lines(&shown, &style), &style);
-        check_width(&screen, width);
-        check(&format!("summary-{width}.txt"), &screen);
-    }
+    check_widths("summary", &[120, 80, 40], WRAPPED, |style| {
+        text(&summary_lines(&shown, style), style)
+    });
     let style = colored(120);
     let screen = text(&summary_lines(&shown, &style), &style);
     check("summary-colored.txt", &screen);
@@ -151,7 +135,7 @@ fn summary_at_every_width() {
     };
     let screen = text(&summary_lines(&of_alice, &style), &style);
     assert!(screen.is_ascii(), "{screen}");
-    check_width(&screen, 80);
+    check_fits(&screen, 80, WRAPPED);
     check("summary-ascii.txt", &screen);
 }
 
@@ -214,7 +198,7 @@ fn actions_show_who_asked_and_the_result() {
         ("ascii", ascii(Some(120)), 120),
     ] {
         let screen = text(&acted(actions(), &style), &style);
-        check_width(&screen, width);
+        check_fits(&screen, width, WRAPPED);
         assert!(name != "ascii" || screen.is_ascii(), "{screen}");
         check(&format!("actions-{name}.txt"), &screen);
     }

@@ -31,27 +31,21 @@ fn interrupted() -> ResetReport {
 
 #[test]
 fn plan_names_every_blocker_and_remedy() {
-    for width in [120, 80, 40] {
-        let style = style(Some(width));
-        let shown = [reset_plan(), held_by_one(), reset_without_helper()]
-            .map(|plan| of_plan(&plan, &style))
-            .join("\n");
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("reset-plan-{width}.txt"), &shown);
-    }
+    check_widths("reset-plan", &[120, 80, 40], WRAPPED, |style| {
+        [reset_plan(), held_by_one(), reset_without_helper()]
+            .map(|plan| of_plan(&plan, style))
+            .join("\n")
+    });
     assert!(of_plan(&reset_plan(), &ascii(None)).is_ascii());
 }
 
 #[test]
 fn report_shows_each_gpu_and_former_holders() {
-    for width in [120, 80, 40] {
-        let style = style(Some(width));
-        let shown = [reset_report(), interrupted()]
-            .map(|report| of_report(&report, &style))
-            .join("\n");
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("reset-{width}.txt"), &shown);
-    }
+    check_widths("reset", &[120, 80, 40], WRAPPED, |style| {
+        [reset_report(), interrupted()]
+            .map(|report| of_report(&report, style))
+            .join("\n")
+    });
     assert!(of_report(&reset_report(), &ascii(None)).is_ascii());
     let colored = colored(100);
     check(
