@@ -142,11 +142,10 @@ pub fn filter_snapshot(
     if let Some(typed) = &selection.gpu {
         let names: Vec<DeviceName<'_>> = snapshot.devices.iter().map(DeviceName::from).collect();
         let chosen = select_devices(typed, &names)?;
-        let mut position = 0;
-        snapshot.devices.retain(|_| {
-            position += 1;
-            chosen.contains(&(position - 1))
-        });
+        let mut positions = 0..;
+        snapshot
+            .devices
+            .retain(|_| positions.next().is_some_and(|at| chosen.contains(&at)));
     }
     if !selection.vendors.is_empty() {
         let is_chosen = |device: &Device| selection.vendors.contains(&device.vendor);
@@ -212,11 +211,10 @@ pub fn select_devices(
     typed: &str,
     among: &[DeviceName<'_>],
 ) -> Result<BTreeSet<usize>, DeviceSelectorError> {
-    let known = || among.iter().map(|device| device.index).collect();
     if typed.len() > MAX_GPU_LIST_BYTES {
         return Err(DeviceSelectorError::Unknown {
             typed: typed.chars().take(40).chain(['…']).collect(),
-            known: known(),
+            known: among.iter().map(|device| device.index).collect(),
         });
     }
     let mut chosen = BTreeSet::new();
@@ -246,14 +244,12 @@ fn part_error(part: &str, among: &[DeviceName<'_>]) -> DeviceSelectorError {
         .filter(begins)
         .map(|device| (device.index, device.id.to_owned()))
         .collect();
-    let known = || among.iter().map(|device| device.index).collect();
+    let known = among.iter().map(|device| device.index).collect();
     if matches.len() > 1 && parse_range(part).is_none() {
         DeviceSelectorError::Ambiguous { typed, matches }
     } else if part.contains(['*', '?']) {
-        let known = known();
         DeviceSelectorError::Unmatched { typed, known }
     } else {
-        let known = known();
         DeviceSelectorError::Unknown { typed, known }
     }
 }
@@ -499,37 +495,16 @@ mod tests {
 
     #[test]
     fn unknown_and_ambiguous_are_errors() {
-        let error_of = |typed: &str| selected(typed).err().map(|error| error.to_string());
-        assert_eq!(
-            error_of("9").as_deref(),
-            Some("no GPU matches \"9\": this host has GPU 0, 1, 2, 3")
-        );
-        assert_eq!(
-            error_of("8f3c").as_deref(),
-            Some(
-                "\"8f3c\" is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
-                 GPU-8f3c2222-bbbb (GPU 1)"
-            )
-        );
-        assert_eq!(
-            error_of("gpu-8").as_deref(),
-            Some(
-                "\"gpu-8\" is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
-                 GPU-8f3c2222-bbbb (GPU 1)"
-            )
-        );
-        assert_eq!(
-            error_of("0,5-2").as_deref(),
-            Some("the range \"5-2\" is reversed: write 2-5")
-        );
-        assert_eq!(
-            error_of("").as_deref(),
-            Some("no GPU matches \"\": this host has GPU 0, 1, 2, 3")
-        );
-        assert_eq!(
-            error_of("0,nope").as_deref(),
-            Some("no GPU matches \"nope\": this host has GPU 0, 1, 2, 3")
-        );
+        let both = "is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
+                    GPU-8f3c2222-bbbb (GPU 1)";
+        for (typed, expected) in [
+            ("8f3c", format!("\"8f3c\" {both}")),
+            ("gpu-8", format!("\"gpu-8\" {both}")),
+            ("0,5-2", "the range \"5-2\" is reversed: write 2-5".into()),
+        ] {
+            let error = selected(typed).map_err(|error| error.to_string());
+            assert_eq!(error, Err(expected));
+        }
         assert_eq!(
             select_devices("0", &[]).map_err(|e| e.to_string()),
             Err("no GPU matches \"0\": this host has none".into())
@@ -546,6 +521,7 @@ mod tests {
             "0000:99:00.0",
             "A100",
             "0,9",
+            "0,nope",
             "",
         ] {
             let refusal = selected(typed).map_err(Refusal::from);

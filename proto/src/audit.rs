@@ -28,7 +28,7 @@ use crate::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Selects records of the past. All conditions must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditFilter {
     /// Records of this time and later. The time of a record is the end of its period.
     pub since: Timestamp,

@@ -11,7 +11,7 @@ mod series;
 mod summary;
 mod timeline;
 
-use super::{confirm, connect, now};
+use super::{confirm, connect, now, open_connection};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -25,7 +25,7 @@ use crate::settings::{Format, Settings};
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::select::compile_pattern;
-use gpukill_proto::audit::{AuditFilter, AuditQuery, AuditRecord};
+use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditRecord};
 use gpukill_proto::units::Timestamp;
 
 /// Default without `--hours` and `--since`.
@@ -69,13 +69,17 @@ pub(crate) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
 
 /// Requests samples page by page and prints them.
 fn run_samples(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    run_list(
-        audit,
-        settings,
-        messages,
-        "sample",
-        |daemon, filter, records| request_pages(daemon, audit, filter, settings, records),
-    )
+    let request =
+        |daemon: &Daemon, filter: &AuditFilter, records: &mut RecordPrinter<AuditRecord>| {
+            let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
+            collect_pages(limit, &mut |before, limit| {
+                let page = request_samples(daemon, filter, before, limit, settings)?;
+                let count = page.records.len();
+                records.add(page.records)?;
+                Ok((count, page.next))
+            })
+        };
+    run_list(audit, settings, messages, "sample", request)
 }
 
 /// Prints the list that `request` requests with this filter. `one` names a single entry.
@@ -88,11 +92,7 @@ fn run_list<R: PagedEntry>(
 ) -> Result<Exit, Error> {
     let span = time_span(&audit.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
@@ -209,28 +209,21 @@ fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Er
     })
 }
 
-fn request_pages(
+/// Requests a page of samples.
+fn request_samples(
     daemon: &Daemon,
-    audit: &Audit,
     filter: &AuditFilter,
+    before: Option<u64>,
+    limit: u32,
     settings: &Settings,
-    records: &mut RecordPrinter<AuditRecord>,
-) -> Result<Remaining, Error> {
-    collect_pages(
-        audit.limit.unwrap_or(DEFAULT_LIMIT),
-        &mut |before, limit| {
-            let query = AuditQuery {
-                filter: filter.clone(),
-                before,
-                limit,
-            };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, Audit { query })?;
-            let count = page.records.len();
-            records.add(page.records)?;
-            Ok((count, page.next))
-        },
-    )
+) -> Result<AuditPage, Error> {
+    let query = AuditQuery {
+        filter: filter.clone(),
+        before,
+        limit,
+    };
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    call!(daemon, timeout, Audit { query })
 }
 
 /// Requests a page of entries before this cursor, with this maximum number of entries. Returns

@@ -22,7 +22,7 @@ const MAX_ANSWER_BYTES: u64 = 64;
 
 /// Asks and waits for a line. Anything but `y` and `yes` means no, and so does the end of the
 /// input.
-pub(super) fn ask_yes_no(question: &str) -> bool {
+fn ask_yes_no(question: &str) -> bool {
     // A person who cannot read the question has not agreed.
     let asked = ask(&format!("{question} [y/N] "));
     let mut line = String::new();
@@ -43,13 +43,23 @@ pub(super) fn ask_yes_no(question: &str) -> bool {
 /// # Errors
 /// The answer is no, or nobody can be asked; in both cases nothing is done.
 pub(super) fn require_agreement(question: &str, failure: &str) -> Result<(), Error> {
-    if !can_ask() {
-        return Err(Error::NotDone {
-            what: format!("{failure}: there is no terminal to ask on"),
-            hint: Some("--yes does it without asking".into()),
-            exit: Exit::BadUsage,
-        });
+    match can_ask() {
+        true => agreement(question, failure),
+        false => Err(no_terminal_error(failure)),
     }
+}
+
+/// The error where nobody can be asked.
+pub(super) fn no_terminal_error(failure: &str) -> Error {
+    Error::NotDone {
+        what: format!("{failure}: there is no terminal to ask on"),
+        hint: Some("--yes does it without asking".into()),
+        exit: Exit::BadUsage,
+    }
+}
+
+/// Asks a person. The answer no is an error, because nothing is done.
+pub(super) fn agreement(question: &str, failure: &str) -> Result<(), Error> {
     if ask_yes_no(question) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use crate::output::explain::{ExplainDetail, history_lines, lines};
 use crate::output::message::Messages;
 use crate::output::past_end::past_end_text;
 use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
+use crate::output::{print_answer, print_lines};
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::{
     AuditFilter, AuditSummary, RunExtent, RunQuery, RunRecord, RunUnit, TimelineEvent,
@@ -41,21 +41,21 @@ pub(crate) fn run(
         }
         answer => answer,
     }?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ExplainDocument::from(&explained))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            let detail = match wanted.details {
-                true => ExplainDetail::All,
-                false => ExplainDetail::Usual,
-            };
-            print_lines(&lines(&explained, detail, &style), &style)?;
-            // A large history takes longer than all else.
-            if let Some(history) = request_history(&explained, &daemon, settings) {
-                print_lines(&history_lines(&history, explained.at, &style), &style)?;
-            }
-        }
+    let detail = match wanted.details {
+        true => ExplainDetail::All,
+        false => ExplainDetail::Usual,
+    };
+    print_answer(
+        settings,
+        || ExplainDocument::from(&explained),
+        |style| lines(&explained, detail, style),
+    )?;
+    // A large history takes longer than all else.
+    if settings.output_format != Format::Json
+        && let Some(history) = request_history(&explained, &daemon, settings)
+    {
+        let style = OutputStyle::for_stdout(settings);
+        print_lines(&history_lines(&history, explained.at, &style), &style)?;
     }
     Ok(Exit::Done)
 }

@@ -12,7 +12,7 @@ use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::text::Line;
 use crate::output::{guard::rules, print_lines};
-use crate::rules_files::{self, RulesCodec, RulesFileError, RulesFileFormat};
+use crate::rules_files::{self, RulesCodec, RulesFileError};
 use crate::settings::Settings;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::Lint;
@@ -118,7 +118,7 @@ pub(super) fn check<M: Display>(
             {
                 return Ok(exit);
             }
-            (file, text, RulesFileFormat::Toml)
+            (file, text, RulesFormat::Toml)
         }
     };
     let style = OutputStyle::for_stdout(settings);
@@ -198,22 +198,10 @@ pub(super) fn read_rules<M: Display>(
 }
 
 /// The format that was typed, else that of the file's extension, else that of its text.
-fn file_format(file: &Path, typed: Option<RulesFormat>, text: &str) -> RulesFileFormat {
-    let typed = typed.map(RulesFileFormat::from);
-    let named = || RulesFileFormat::from_path(file);
+fn file_format(file: &Path, typed: Option<RulesFormat>, text: &str) -> RulesFormat {
     typed
-        .or_else(named)
-        .unwrap_or_else(|| RulesFileFormat::from_text(text))
-}
-
-impl From<RulesFormat> for RulesFileFormat {
-    fn from(typed: RulesFormat) -> Self {
-        match typed {
-            RulesFormat::Toml => Self::Toml,
-            RulesFormat::Json => Self::Json,
-            RulesFormat::Yaml => Self::Yaml,
-        }
-    }
+        .or_else(|| RulesFormat::from_path(file))
+        .unwrap_or_else(|| RulesFormat::from_text(text))
 }
 
 fn print_notices(notices: &[String], messages: Messages) {
@@ -259,9 +247,8 @@ pub(super) fn export<M: Display>(
     let (file, revision, text) =
         daemon.rules(kind, RequestTimeout::starting_now(settings.timeout))?;
     warn_no_file(kind, &file, revision.as_ref(), messages);
-    let named = || wanted.file.as_deref().and_then(RulesFileFormat::from_path);
-    let format = wanted.format.map(RulesFileFormat::from).or_else(named);
-    let format = format.unwrap_or(RulesFileFormat::Toml);
+    let named = || wanted.file.as_deref().and_then(RulesFormat::from_path);
+    let format = wanted.format.or_else(named).unwrap_or(RulesFormat::Toml);
     let text = rules_files::export(language, &text, format, &ProgramYaml);
     let text = text.map_err(|why| Error::Usage(format!("{file}: {why}")))?;
     match goal {

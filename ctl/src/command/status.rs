@@ -10,10 +10,9 @@ use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::own_job_lines;
 use crate::output::message::Messages;
+use crate::output::print_answer;
 use crate::output::status::lines;
-use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::settings::Settings;
 use gpukill_proto::guard::GuardMode;
 use gpukill_proto::json::StatusDocument;
 
@@ -25,25 +24,20 @@ pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> R
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
     let status = call!(daemon, timeout, Status {})?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &style);
+    print_answer(
+        settings,
+        || StatusDocument::from(&status),
+        |style| {
+            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), style);
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // The status is worth showing without the caller's own jobs.
                 if let Ok(annotated) = daemon.snapshot(None, timeout) {
-                    lines.extend(own_job_lines(
-                        &annotated,
-                        status.caller.uid,
-                        status.now,
-                        &style,
-                    ));
+                    let (me, now) = (status.caller.uid, status.now);
+                    lines.extend(own_job_lines(&annotated, me, now, style));
                 }
             }
-            print_lines(&lines, &style)?;
-        }
-    }
+            lines
+        },
+    )?;
     Ok(Exit::Done)
 }

@@ -2,7 +2,7 @@
 
 use super::rows_to_parquet;
 use crate::archive::{ArchiveKind, CommandLines};
-use crate::output::csv::{action_columns, record_columns, run_columns};
+use crate::output::csv::column_names;
 use gpukill_proto::audit::{ActionRecord, AuditRecord, RunRecord};
 use gpukill_proto::json::{ActionDocument, AuditDocument, RunDocument};
 use serde_json::Value;
@@ -55,12 +55,13 @@ pub(super) fn write(kind: ArchiveKind, commands: CommandLines) -> io::Result<()>
 
 /// The columns of a kind.
 pub(crate) fn columns(kind: ArchiveKind) -> Vec<&'static str> {
-    let (mut columns, others) = match kind {
-        ArchiveKind::Devices => (record_columns(), PROCESS_COLUMNS),
-        ArchiveKind::Processes => (record_columns(), DEVICE_COLUMNS),
-        ArchiveKind::Actions => (action_columns(), &[][..]),
-        ArchiveKind::Runs => (run_columns(), &[][..]),
+    let (fields, others) = match kind {
+        ArchiveKind::Devices => (AuditDocument::FIELDS, PROCESS_COLUMNS),
+        ArchiveKind::Processes => (AuditDocument::FIELDS, DEVICE_COLUMNS),
+        ArchiveKind::Actions => (ActionDocument::FIELDS, &[][..]),
+        ArchiveKind::Runs => (RunDocument::FIELDS, &[][..]),
     };
+    let mut columns = column_names(fields);
     columns.retain(|column| !others.contains(column));
     columns
 }
@@ -172,8 +173,9 @@ mod tests {
     fn columns_of_both_subjects_are_those_of_a_record() {
         let [devices, processes] = [ArchiveKind::Devices, ArchiveKind::Processes].map(columns);
         let is_in_one = |name: &&str| devices.contains(name) || processes.contains(name);
-        assert!(record_columns().iter().all(is_in_one));
-        let other = |name: &&&str| !record_columns().contains(*name);
+        let all = column_names(AuditDocument::FIELDS);
+        assert!(all.iter().all(is_in_one));
+        let other = |name: &&&str| !all.contains(*name);
         let unknown = PROCESS_COLUMNS.iter().chain(DEVICE_COLUMNS).find(other);
         assert_eq!(unknown, None);
         assert!(!devices.contains(&"pid") && !processes.contains(&"power_w"));

@@ -4,8 +4,7 @@
 use super::json;
 use crate::exit::Error;
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, RunDocument,
-    SeriesRowDocument, TimelineDocument, WeekDocument,
+    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, TimelineDocument,
 };
 use gpukill_proto::text::sanitize;
 use serde::Serialize;
@@ -109,49 +108,24 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
-/// The names of the columns of a record.
-pub(crate) fn record_columns() -> Vec<&'static str> {
-    column_names(AuditDocument::FIELDS)
-}
-
-/// The names of the columns of an action.
-pub(crate) fn action_columns() -> Vec<&'static str> {
-    column_names(ActionDocument::FIELDS)
-}
-
-/// The names of the columns of a run.
-pub(crate) fn run_columns() -> Vec<&'static str> {
-    column_names(RunDocument::FIELDS)
-}
-
-fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
+/// The names of the columns of a document with these fields, each of which is a column.
+pub(crate) fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
     let columns = columns(fields, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
 }
 
 /// A row for each record.
 pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Error> {
-    rows(&columns(AuditDocument::FIELDS, &[]), records, None, header)
+    documents(AuditDocument::FIELDS, records, header)
 }
 
-/// A row for each run.
-pub(crate) fn runs(runs: &[RunDocument], header: Header) -> Result<String, Error> {
-    rows(&columns(RunDocument::FIELDS, &[]), runs, None, header)
-}
-
-/// A row for each bucket of usage over time.
-pub(crate) fn series_rows(buckets: &[SeriesRowDocument], header: Header) -> Result<String, Error> {
-    rows(
-        &columns(SeriesRowDocument::FIELDS, &[]),
-        buckets,
-        None,
-        header,
-    )
-}
-
-/// A row for each week.
-pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Error> {
-    rows(&columns(WeekDocument::FIELDS, &[]), weeks, None, header)
+/// A row for each document with these fields, each of which is a column.
+pub(crate) fn documents(
+    fields: &[&'static str],
+    documents: &[impl Serialize],
+    header: Header,
+) -> Result<String, Error> {
+    rows(&columns(fields, &[]), documents, None, header)
 }
 
 /// A row for each entry of a timeline; its record stays JSON.
@@ -163,7 +137,7 @@ pub(crate) fn timeline(entries: &[TimelineDocument], header: Header) -> Result<S
         })
     });
     let flat = flat.collect::<Result<Vec<_>, Error>>()?;
-    rows(&columns(TimelineDocument::FIELDS, &[]), &flat, None, header)
+    documents(TimelineDocument::FIELDS, &flat, header)
 }
 
 /// A document as a text in one field.
@@ -182,7 +156,7 @@ pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<Stri
         })
     });
     let flat = flat.collect::<Result<Vec<_>, Error>>()?;
-    rows(&columns(ActionDocument::FIELDS, &[]), &flat, None, header)
+    documents(ActionDocument::FIELDS, &flat, header)
 }
 
 fn rows(

@@ -23,7 +23,7 @@ use self::rules::{EditView, is_no_change};
 use super::markers::WOULD_HAVE_ENDED;
 use super::status::labelled;
 use super::style::OutputStyle;
-use super::text::{Line, Tone, escaped, wrap};
+use super::text::{Line, Tone, escaped, wrapped_lines};
 use super::value::{clock, counted, future_time};
 use crate::connect::Mode;
 use gpukill_policy::guard::rules::description::PolicyDescription;
@@ -368,8 +368,9 @@ pub(crate) fn snooze_lines(
             }
         }
     });
-    let lines = texts.flat_map(|text| wrap(&text, 0, 2, style.width));
-    lines.map(Line::plain).collect()
+    texts
+        .flat_map(|text| wrapped_lines(&text, Tone::Plain, style))
+        .collect()
 }
 
 /// The changes of an edit, made or planned, and its effect on jobs.

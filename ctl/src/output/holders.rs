@@ -7,8 +7,8 @@ use super::list::processes::{command_line, ended_text};
 use super::owner_cells::holder_owner;
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::text::{Line, Tone, escaped, wrap};
-use super::value::{clock, gib, reading};
+use super::text::{Line, Tone, escaped, wrapped_lines};
+use super::value::{clock, gib, ranges, reading};
 use gpukill_policy::holders::full_program_name;
 use gpukill_policy::memory::noise_threshold;
 use gpukill_proto::holders::{
@@ -44,17 +44,15 @@ pub(crate) fn lines(shown: &HoldersView<'_>, style: &OutputStyle) -> Vec<Line> {
         lines.push(Line::default());
     }
     for text in closing {
-        lines.extend(wrap(&text, 0, 2, style.width).into_iter().map(Line::plain));
+        lines.extend(wrapped_lines(&text, Tone::Plain, style));
     }
     lines
 }
 
 fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let device = &report.device;
-    let heading = wrap(&heading(report, style.symbols), 0, 2, style.width).into_iter();
-    let mut lines: Vec<Line> = heading
-        .map(|text| Line::with_tone(text, Tone::Strong))
-        .collect();
+    let heading = heading(report, style.symbols);
+    let mut lines = wrapped_lines(&heading, Tone::Strong, style);
     lines.push(Line::default());
     if device.holders.is_empty() {
         lines.push(Line::plain(match device.incomplete_reason {
@@ -72,8 +70,7 @@ fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> V
     {
         let why = format!("There may be others: {}", escaped(why, style.symbols));
         lines.push(Line::default());
-        let texts = wrap(&why, 0, 2, style.width).into_iter();
-        lines.extend(texts.map(|text| Line::with_tone(text, Tone::Doubtful)));
+        lines.extend(wrapped_lines(&why, Tone::Doubtful, style));
     }
     lines.extend(finding::lines(report, style));
     lines
@@ -358,21 +355,11 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
 
 /// `GPU 3`, `GPUs 1-3, 5`
 pub(super) fn gpu_ranges(indices: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for index in indices {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*index) => *last = *index,
-            Some(_) | None => ranges.push((*index, *index)),
-        }
-    }
-    let texts: Vec<String> = ranges
-        .iter()
-        .map(|(first, last)| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}-{last}")
-            }
+    let texts = ranges(indices).into_iter();
+    let texts: Vec<String> = texts
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
         })
         .collect();
     let noun = if indices.len() == 1 { "GPU" } else { "GPUs" };

@@ -3,8 +3,8 @@
 pub(crate) mod report;
 
 use super::style::{OutputStyle, Symbols};
-use super::text::{Line, Tone, escaped, wrap};
-use super::value::{clock, counted, disk_size, future_time, thousands};
+use super::text::{Line, Tone, escaped, escaped_lines, wrap};
+use super::value::{clock, counted, disk_size, future_time, short_duration, thousands};
 use crate::exit::DaemonKind;
 use crate::versions::release_mismatch;
 use gpukill_proto::model::{BackendReport, BackendState, Fault, Vendor};
@@ -58,33 +58,22 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
     rows.extend(super::rogue::status_rows(&status.rogue));
     rows.push(plain("store", store_text(&status.store, status.now)));
 
-    let mut lines = vec![];
     let heading = heading(status, style.symbols);
-    lines.extend(wrapped(&heading, 0, 2, style).into_iter().map(Line::plain));
+    let mut lines = escaped_lines(&heading, Tone::Plain, style);
     let runs = match status.personal {
         true => DaemonKind::Manual,
         false => DaemonKind::Service,
     };
     if let Some(differ) = release_mismatch(&status.version, release, runs) {
-        let differ = wrapped(&differ, 0, 2, style).into_iter();
-        lines.extend(differ.map(|text| Line::with_tone(text, Tone::Doubtful)));
+        lines.extend(escaped_lines(&differ, Tone::Doubtful, style));
     }
     if let Some(group) = &status.caller.log_in_again_for {
-        let hint = wrapped(&log_in_again_text(group), 0, 2, style);
-        lines.extend(
-            hint.into_iter()
-                .map(|text| Line::with_tone(text, Tone::Doubtful)),
-        );
+        let hint = log_in_again_text(group);
+        lines.extend(escaped_lines(&hint, Tone::Doubtful, style));
     }
     if let Some(why) = &status.will_not_act {
-        let refusal = wrapped(
-            &format!("ends no process for any caller: {why}"),
-            0,
-            2,
-            style,
-        );
-        let refusal = refusal.into_iter();
-        lines.extend(refusal.map(|text| Line::with_tone(text, Tone::Doubtful)));
+        let refusal = format!("ends no process for any caller: {why}");
+        lines.extend(escaped_lines(&refusal, Tone::Doubtful, style));
     }
     lines.push(Line::default());
     // As wide as the usual labels, and two blanks.
@@ -116,10 +105,6 @@ fn value_text(alert: &AlertValue) -> String {
     }
 }
 
-fn wrapped(text: &str, first: usize, indent: usize, style: &OutputStyle) -> Vec<String> {
-    wrap(&escaped(text, style.symbols), first, indent, style.width)
-}
-
 /// A label with a text beside it, on as many lines as needed.
 pub(super) fn labelled(
     name: &str,
@@ -129,7 +114,8 @@ pub(super) fn labelled(
     style: &OutputStyle,
 ) -> Vec<Line> {
     let name = escaped(name, style.symbols);
-    let mut texts = wrapped(what, column, column, style).into_iter();
+    let what = escaped(what, style.symbols);
+    let mut texts = wrap(&what, column, column, style.width).into_iter();
     let mut first = Line::with_tone(format!(" {name:0$}", column - 1), Tone::Strong);
     first.push(texts.next().unwrap_or_default(), tone);
     std::iter::once(first)
@@ -253,15 +239,6 @@ fn store_text(store: &StoreReport, now: Timestamp) -> String {
         disk_size(store.audit),
         store.directory,
     )
-}
-
-/// A duration, with tenths of seconds while it is short.
-fn short_duration(length: Duration) -> String {
-    if length < Duration::from_secs(10) {
-        format!("{:.1} s", length.as_secs_f64())
-    } else {
-        format_duration(length)
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const GUARD_REQUEST: &str = "guard: ";
 
 /// A query for recorded actions. All conditions must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionQuery {
     /// The earliest time.
     pub since: Timestamp,

@@ -1,7 +1,8 @@
 //! `audit actions`: recorded actions, refusals and faults.
 
 use super::{
-    DEFAULT_LIMIT, DEFAULT_WEEK_HOURS, ListEnd, collect_pages, connect, finish_list, now, time_span,
+    DEFAULT_LIMIT, DEFAULT_WEEK_HOURS, ListEnd, collect_pages, finish_list, now, open_connection,
+    time_span,
 };
 use crate::args::Actions;
 use crate::connect::{Daemon, RequestTimeout, call};
@@ -24,11 +25,7 @@ pub(super) fn run(
     let span = time_span(&wanted.period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
     let narrowing = [&wanted.user, &wanted.kind, &wanted.gpu];
     let is_narrowed = narrowing.iter().any(|it| it.is_some());
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);

@@ -1,9 +1,11 @@
 //! `audit export`: writes records into a file page by page, newest first; all of them or no
 //! file.
 
-use super::{DEFAULT_HOURS, collect_pages, connect, now, record_filter, time_span};
+use super::{
+    DEFAULT_HOURS, collect_pages, now, open_connection, record_filter, request_samples, time_span,
+};
 use crate::args::{Export, ExportFormat};
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::Daemon;
 use crate::exit::{Error, Exit};
 use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::audit::export::{ExportTarget, RecordExport, export_progress, exported_message};
@@ -11,7 +13,7 @@ use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
-use gpukill_proto::audit::{AuditFilter, AuditQuery};
+use gpukill_proto::audit::AuditFilter;
 use std::path::Path;
 
 /// As for a new file of any program; the umask narrows it.
@@ -29,11 +31,7 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
         ExportTarget::File(AtomicFile::create(&wanted.file, if_there, FILE_MODE)?)
     };
     let mut records = RecordExport::start(format, target)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     // Between records on the same terminal the progress line would be in the way.
     let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
@@ -70,13 +68,7 @@ fn request_pages(
     mut line: Option<Spinner>,
 ) -> Result<(), Error> {
     collect_pages(0, &mut |before, limit| {
-        let query = AuditQuery {
-            filter: filter.clone(),
-            before,
-            limit,
-        };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Audit { query })?;
+        let page = request_samples(daemon, filter, before, limit, settings)?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.set_text(export_progress(records.count(), last.at, settings));

@@ -1,7 +1,7 @@
 //! `audit report`: a week as plain text that can be mailed.
 
 use super::summary::monday_midnight;
-use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, now, record_filter, time_span};
+use super::{DEFAULT_WEEK_HOURS, collect_pages, now, open_connection, record_filter, time_span};
 use crate::args::{RecordFilter, UsageReport};
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -39,11 +39,7 @@ pub(super) fn run(
         let span = time_span(period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
         [span, period_before(span)]
     };
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let status = call!(daemon, timeout, Status {})?;
     let summary = request_summary(&daemon, span, settings)?;
@@ -95,11 +91,10 @@ fn request_totals(
         let query = ActionQuery {
             since: span.since,
             until: span.until,
-            user: None,
             kind: Some(COUNTED_KINDS.to_owned()),
-            gpu: None,
             before,
             limit,
+            ..ActionQuery::default()
         };
         let timeout = RequestTimeout::starting_now(settings.timeout);
         let page = call!(daemon, timeout, AuditActions { query })?;

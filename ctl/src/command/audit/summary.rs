@@ -82,7 +82,12 @@ fn print_summary(
             print(&lines.collect::<Result<String, Error>>()?)
         }
         Format::Csv if audit.weekly => {
-            print(&csv::weeks(&weeks().collect::<Vec<_>>(), Header::First)?)
+            let weeks: Vec<_> = weeks().collect();
+            print(&csv::documents(
+                WeekDocument::FIELDS,
+                &weeks,
+                Header::First,
+            )?)
         }
         Format::Table | Format::Ndjson | Format::Csv => {
             let style = OutputStyle::for_stdout(settings);

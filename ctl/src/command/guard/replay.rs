@@ -1,16 +1,14 @@
 //! `guard replay` and `guard test`: what rules would have done.
 
-use super::{connect, files, now, open_connection};
+use super::{files, now, open_connection};
 use crate::args::{ReplayRules, TestRules};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
-use crate::output::style::OutputStyle;
-use crate::output::text::Line;
-use crate::output::{guard, json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::output::{guard, print_answer};
+use crate::settings::Settings;
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::guard::CompiledRules;
@@ -48,9 +46,12 @@ pub(super) fn run(
         .transpose()?;
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
     let name = rules_name(wanted.rules.as_deref());
-    print_replay(&report, settings, |style| {
-        guard::replay_lines(&report, &name, &milder, style)
-    })
+    print_answer(
+        settings,
+        || ReplayDocument::from(&report),
+        |style| guard::replay_lines(&report, &name, &milder, style),
+    )?;
+    Ok(Exit::Done)
 }
 
 /// Replays rules up to now and prints only open violations.
@@ -64,23 +65,19 @@ pub(super) fn run_test(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (seconds, mode) = match &text {
-        Some(text) => (test_seconds(text), effective_mode(text)),
-        None => {
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, timeout, messages)?;
-            let (_, _, text) = daemon.rules(
-                RulesKind::Guard,
-                RequestTimeout::starting_now(settings.timeout),
-            )?;
-            (test_seconds(&text), effective_mode(&text))
-        }
+    let tested = match &text {
+        Some(text) => text.clone(),
+        None => rules_in_force(&open_connection(settings, messages)?, settings)?,
     };
-    let span = (now.plus_seconds(-seconds), now);
+    let span = (now.plus_seconds(-test_seconds(&tested)), now);
+    let mode = effective_mode(&tested);
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
-    print_replay(&report, settings, |style| {
-        guard::test_lines(&report, (&milder, mode), now, style)
-    })
+    print_answer(
+        settings,
+        || ReplayDocument::from(&report),
+        |style| guard::test_lines(&report, (&milder, mode), now, style),
+    )?;
+    Ok(Exit::Done)
 }
 
 /// The violations that are open now by these rules, which need not be in force.
@@ -111,20 +108,6 @@ fn effective_mode(text: &str) -> Option<GuardMode> {
     Some(rules.mode.max(rules.armed_mode.mode()))
 }
 
-fn print_replay(
-    report: &ReplayReport,
-    settings: &Settings,
-    lines: impl FnOnce(&OutputStyle) -> Vec<Line>,
-) -> Result<Exit, Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&style), &style)?;
-        }
-    }
-    Ok(Exit::Done)
 }
 
 fn replay(
@@ -151,13 +134,7 @@ fn replay(
     let report = call!(daemon, timeout, line, ReplayRules { request })?;
     let text = match text {
         Some(text) => text.to_owned(),
-        None => {
-            let (_, _, text) = daemon.rules(
-                RulesKind::Guard,
-                RequestTimeout::starting_now(settings.timeout),
-            )?;
-            text
-        }
+        None => rules_in_force(&daemon, settings)?,
     };
     Ok(apply_own_policies(report, &text))
 }
@@ -174,6 +151,12 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
         open.own_policy = milder_policy_for_violation(open, &rules);
     }
     (report, milder)
+}
+
+fn rules_in_force(daemon: &Daemon, settings: &Settings) -> Result<String, Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let (_, _, text) = daemon.rules(RulesKind::Guard, timeout)?;
+    Ok(text)
 }
 
 fn offer_rules(

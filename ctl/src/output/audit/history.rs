@@ -67,7 +67,9 @@ pub(crate) trait PagedEntry: Sized {
     fn csv(documents: &[Self::Document], header: Header) -> Result<String, Error>;
 
     /// Drops what a table does not show.
-    fn trim_for_table(self) -> Self;
+    fn trim_for_table(self) -> Self {
+        self
+    }
 
     /// The table of all entries, for people.
     fn lines(
@@ -91,10 +93,6 @@ impl PagedEntry for AuditRecord {
         csv::records(documents, header)
     }
 
-    fn trim_for_table(self) -> Self {
-        self
-    }
-
     fn lines(records: &[Self], span: TimeSpan, _: &Coverage, style: &OutputStyle) -> Vec<Line> {
         rows::lines(records, span, style)
     }
@@ -110,11 +108,7 @@ impl PagedEntry for RunRecord {
     }
 
     fn csv(documents: &[RunDocument], header: Header) -> Result<String, Error> {
-        csv::runs(documents, header)
-    }
-
-    fn trim_for_table(self) -> Self {
-        self
+        csv::documents(RunDocument::FIELDS, documents, header)
     }
 
     fn lines(runs: &[Self], span: TimeSpan, coverage: &Coverage, style: &OutputStyle) -> Vec<Line> {

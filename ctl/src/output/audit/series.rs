@@ -4,14 +4,14 @@ use crate::exit::Error;
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::summary::busy_chart::level;
 use crate::output::audit::summary::percent;
-use crate::output::csv::{Header, series_rows};
+use crate::output::csv::{Header, documents};
 use crate::output::owner_cells::owner_name;
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, cut, escaped, width};
 use crate::output::value::{counted, date_and_time, formatted, size};
 use gpukill_proto::audit::{AuditSeries, SeriesBucket, SeriesLine, SeriesValue};
-use gpukill_proto::json::SeriesDocument;
+use gpukill_proto::json::{SeriesDocument, SeriesRowDocument};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// A CSV row for each bucket of each line.
 pub(crate) fn csv(series: &SeriesDocument) -> Result<String, Error> {
-    series_rows(&series.rows(), Header::First)
+    documents(SeriesRowDocument::FIELDS, &series.rows(), Header::First)
 }
 
 /// A table with a row for each bucket of each line.

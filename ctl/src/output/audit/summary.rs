@@ -10,7 +10,7 @@ mod weeks;
 
 use crate::output::audit::history::TimeSpan;
 use crate::output::style::OutputStyle;
-use crate::output::text::{Line, Tone, wrap};
+use crate::output::text::{Line, Tone, wrapped_lines};
 use crate::output::value::{counted, date_and_time, formatted, weekday_and_time};
 use gpukill_proto::audit::{AuditSummary, Gap};
 use gpukill_proto::collect::SortIndirect as _;
@@ -180,9 +180,9 @@ pub(in crate::output) fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputS
         more => texts.push(format!("and {more} shorter ones")),
     }
     let text = format!("Not seen: {}", texts.join(", "));
-    let lines = wrap(&text, 0, 2, style.width).into_iter();
+    let lines = wrapped_lines(&text, Tone::Doubtful, style).into_iter();
     lines
-        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(style.width, style.symbols))
+        .map(|line| line.cut(style.width, style.symbols))
         .collect()
 }
 

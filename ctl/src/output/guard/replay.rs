@@ -6,7 +6,7 @@ use super::violation_text::{
 use super::violations::{GuardActivity, open_violation_lines};
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::text::{Line, Tone, escaped, escaped_lines};
 use crate::output::value::{counted, date_and_time, formatted, thousands};
 use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardStep, MilderPolicy, ReplayReport, RuleName, RuleOutcome, Victim,
@@ -285,11 +285,7 @@ fn note_lines(report: &ReplayReport, mut texts: Vec<String>, style: &OutputStyle
     if texts.is_empty() {
         return Vec::new();
     }
-    let texts = texts.iter().flat_map(|text| {
-        let lines = wrap(&escaped(text, style.symbols), 0, 2, style.width);
-        lines
-            .into_iter()
-            .map(|text| Line::with_tone(text, Tone::Faint))
-    });
-    std::iter::once(Line::default()).chain(texts).collect()
+    let texts = texts.iter();
+    let lines = texts.flat_map(|text| escaped_lines(text, Tone::Faint, style));
+    std::iter::once(Line::default()).chain(lines).collect()
 }

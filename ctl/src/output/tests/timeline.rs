@@ -27,10 +27,7 @@ fn shown(entries: Vec<TimelineEntry>, span: TimeSpan, style: &OutputStyle) -> Ve
 #[test]
 fn timeline_tells_why_a_job_ended() {
     check_all("timeline", |style| shown(timeline(), DAY, style));
-    let style = OutputStyle {
-        color: true,
-        ..style(Some(120))
-    };
+    let style = colored(120);
     let screen = text(&shown(timeline(), DAY, &style), &style);
     check("timeline-colored.txt", &screen);
 }
@@ -61,7 +58,5 @@ fn timeline_cannot_control_the_terminal() {
         json::pretty(&documents).expect("plain values"),
         csv::timeline(&documents, Header::First).expect("texts"),
     ];
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }

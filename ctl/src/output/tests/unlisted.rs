@@ -44,11 +44,9 @@ fn of_every_kind() -> Snapshot {
 
 #[test]
 fn details_state_why_processes_are_unknown() {
-    for width in [100, 60] {
-        let shown = details(&of_every_kind(), width);
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("details-unlisted-{width}.txt"), &shown);
-    }
+    check_widths("details-unlisted", &[100, 60], WRAPPED, |style| {
+        listed(&of_every_kind(), &view(Rows::Processes), style)
+    });
 }
 
 #[test]

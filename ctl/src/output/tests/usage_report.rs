@@ -64,11 +64,7 @@ fn report_has_the_width_of_a_mail() {
         "usage-report-60.txt",
         &shown(&summary, &totals, &style(Some(60))),
     );
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(None)
-    };
-    assert!(shown(&summary, &totals, &ascii).is_ascii());
+    assert!(shown(&summary, &totals, &ascii(None)).is_ascii());
     let too_wide = piped.lines().filter(|line| !line.contains("gpukillctl"));
     let widest = too_wide.map(text::width).max();
     assert!(widest <= Some(78), "{widest:?}\n{piped}");

@@ -13,10 +13,9 @@ use crate::output::text::{Tone, escaped};
 use crate::output::value::{gpu, past_time, percent_cell, reading, size_cell};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
-use std::fmt;
 
 /// A column of the table of processes.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct ProcessColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
@@ -25,12 +24,6 @@ pub(crate) struct ProcessColumn {
     pub(super) cell: fn(&ProcessRow<'_>) -> Cell,
     /// The cell of the memory that no process explains.
     pub(super) unattributed_cell: fn(&UnattributedRow<'_>) -> Cell,
-}
-
-impl fmt::Debug for ProcessColumn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 impl NamedColumn for ProcessColumn {
@@ -65,6 +58,13 @@ impl ProcessColumn {
             ..self.column
         }
     }
+
+    const fn with_unattributed(self, unattributed_cell: fn(&UnattributedRow<'_>) -> Cell) -> Self {
+        Self {
+            unattributed_cell,
+            ..self
+        }
+    }
 }
 
 const fn right(
@@ -90,15 +90,6 @@ const fn left(
     ProcessColumn {
         column: Column::left(title, when_narrow),
         ..right(name, title, when_narrow, cell)
-    }
-}
-
-impl ProcessColumn {
-    const fn with_unattributed(self, unattributed_cell: fn(&UnattributedRow<'_>) -> Cell) -> Self {
-        Self {
-            unattributed_cell,
-            ..self
-        }
     }
 }
 
@@ -144,12 +135,12 @@ const COLUMNS: &[ProcessColumn] = &[
     }),
     // Wide enough for `memory, would have ended 12:32`.
     left("rule", "RULE", WhenNarrow::Shrinks(30), |row| {
-        let cell = row.markers.rule.cell(row.process, row.taken_at, row.style);
-        or_placeholder(cell, row.style.symbols)
+        let rules = row.markers.rule;
+        rules.cell(row.process, row.taken_at, row.style)
     }),
     left("rogue", "ROGUE", WhenNarrow::Shrinks(9), |row| {
-        let symbols = row.style.symbols;
-        or_placeholder(row.markers.rogue.cell(row.process, symbols), symbols)
+        let rogue = row.markers.rogue;
+        rogue.cell(row.process, row.style.symbols)
     }),
     // Enough for a scheduler's job, and for the beginning of other names.
     left(
