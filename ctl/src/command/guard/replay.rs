@@ -108,8 +108,6 @@ fn effective_mode(text: &str) -> Option<GuardMode> {
     Some(rules.mode.max(rules.armed_mode.mode()))
 }
 
-}
-
 fn replay(
     text: Option<&str>,
     (since, until): (Timestamp, Timestamp),
