@@ -660,7 +660,9 @@ mod tests {
             assert_eq!(yes.get_short(), Some('y'), "{path}");
             let help = yes.get_help().expect("it has a help").to_string();
             let asks = ["kill", "reset", "prune", "import"];
-            let is_asking = asks.contains(&command.get_name());
+            // Edits of the guard's rules ask where jobs would be ended.
+            let edits_guard = path.starts_with("gpukillctl guard ") && !path.ends_with(" snooze");
+            let is_asking = asks.contains(&command.get_name()) || edits_guard;
             assert_eq!(help.starts_with("Do not ask"), is_asking, "{path}: {help}");
         }
         for line in [
