@@ -303,7 +303,7 @@ fn quiesced_driver_is_named_below_stale_values() {
     status.will_not_act =
         Some("it is not in the host's PID namespace: pids would name others".into());
     shown += "\n";
-    shown += &text(&status::lines(&status, "0.1.0", &style), &style);
+    shown += &text(&status::lines(&status, &[], "0.1.0", &style), &style);
     check("quiesced.txt", &shown);
 }
 
@@ -326,7 +326,7 @@ fn list_without_gpus_states_why() {
 fn status_names_faults_and_rights() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&status::lines(&status(), "0.1.0", &style), &style);
+        let shown = text(&status::lines(&status(), &[], "0.1.0", &style), &style);
         check(&format!("status-{width}.txt"), &shown);
     }
 }
