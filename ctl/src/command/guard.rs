@@ -116,10 +116,10 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
             let open = edit::open_violations(&daemon, status.now, timeout);
             let open = open.map_or_else(|_| Vec::new(), |page| page.open);
             let style = OutputStyle::for_stdout(settings);
-            print_lines(
-                &guard::status_lines(&status.guard, &policies, &open, status.now, &style),
-                &style,
-            )?;
+            let mut lines =
+                guard::status_lines(&status.guard, &policies, &open, status.now, &style);
+            lines.extend(guard::hidden_note(&status));
+            print_lines(&lines, &style)?;
         }
     }
     Ok(Exit::Done)

@@ -68,6 +68,8 @@ pub(crate) fn lines(
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
     rows.push(plain("polling", polling_text(&status.polling, status.now)));
     rows.push(plain("guard", super::guard::status_line(&status.guard)));
+    let hidden = super::guard::hidden_note(status);
+    rows.extend(hidden.map(|note| (String::new(), note.text(), Tone::Faint)));
     rows.extend(super::rogue::status_rows(&status.rogue));
     rows.push(plain("store", store_text(&status.store, status.now)));
 
@@ -282,6 +284,19 @@ mod tests {
     use super::super::fixtures;
     use super::*;
     use gpukill_proto::model::FaultCode;
+
+    #[test]
+    fn hidden_violations_are_not_none() {
+        let mut status = fixtures::status();
+        let style = fixtures::style(None);
+        let note = "          only your own violations: those of other users are hidden";
+        for (decisions, expected) in [(Reading::Withheld, true), (Reading::Unsupported, false)] {
+            status.counters.decisions = decisions;
+            let shown = lines(&status, &[], "0.1.0", &style);
+            let is_noted = shown.iter().any(|line| line.text() == note);
+            assert_eq!(is_noted, expected, "{shown:?}");
+        }
+    }
 
     #[test]
     fn recent_xid_has_a_row_with_its_meaning() {
