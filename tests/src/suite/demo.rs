@@ -77,7 +77,7 @@ fn demo_runs_and_leaves_nothing_behind() {
     assert!(row(details, "   5 ").ends_with("python -m ipykernel_launcher -f kernel-9a.json"));
     assert_eq!(
         row(details, "   7 "),
-        "7 – – 35.6G – – – unattributed holders --gpu 7"
+        "7 – – 35.6G unattributed: gpukillctl holders --gpu 7"
     );
     let orphan = holders.iter().find(|line| line.contains("orphaned worker"));
     assert!(orphan.is_some(), "{holders:#?}");

@@ -1,9 +1,6 @@
 //! The columns of the table of processes, in the order in which they stand by default.
 
-use super::{
-    ProcessRow, UnattributedRow, ages, command_cell, container, location_cell, utilization,
-};
-use crate::output::age::age;
+use super::{ProcessRow, ages, command_cell, container, location_cell, utilization};
 use crate::output::list::columns::NamedColumn;
 use crate::output::list::gpus::idle_time;
 use crate::output::owner_cells::{location, process_owner};
@@ -23,8 +20,6 @@ pub(crate) struct ProcessColumn {
     column: Column,
     /// The cell of a process.
     pub(super) cell: fn(&ProcessRow<'_>) -> Cell,
-    /// The cell of the memory that no process explains.
-    pub(super) unattributed_cell: fn(&UnattributedRow<'_>) -> Cell,
 }
 
 impl fmt::Debug for ProcessColumn {
@@ -77,7 +72,6 @@ const fn right(
         name,
         column: Column::right(title, when_narrow),
         cell,
-        unattributed_cell: |row| Cell::plain(row.symbols.placeholder()),
     }
 }
 
@@ -93,15 +87,6 @@ const fn left(
     }
 }
 
-impl ProcessColumn {
-    const fn with_unattributed(self, unattributed_cell: fn(&UnattributedRow<'_>) -> Cell) -> Self {
-        Self {
-            unattributed_cell,
-            ..self
-        }
-    }
-}
-
 /// The first columns of the registry stand in the table by default.
 const DEFAULT_COLUMNS: usize = 13;
 
@@ -109,8 +94,7 @@ const DEFAULT_COLUMNS: usize = 13;
 const COLUMNS: &[ProcessColumn] = &[
     right("gpu", "GPU", WhenNarrow::Stays, |row| {
         Cell::plain(gpu(row.device.index, row.process.instance))
-    })
-    .with_unattributed(|row| Cell::plain(row.device.index.to_string())),
+    }),
     right("pid", "PID", WhenNarrow::Stays, |row| {
         Cell::plain(row.process.pid.to_string())
     }),
@@ -120,8 +104,7 @@ const COLUMNS: &[ProcessColumn] = &[
     }),
     right("memory", "MEMORY", WhenNarrow::Stays, |row| {
         size_cell(&row.process.memory)
-    })
-    .with_unattributed(|row| size_cell(&row.device.memory_unattributed)),
+    }),
     right("sm", "SM", WhenNarrow::Goes(4), |row| {
         utilization(row.process)
     }),
@@ -137,10 +120,6 @@ const COLUMNS: &[ProcessColumn] = &[
             row.markers.age.cell(ages, row.style.symbols),
             row.style.symbols,
         )
-    })
-    .with_unattributed(|row| {
-        let ages = [age(&row.device.memory_unattributed)];
-        or_placeholder(row.age.cell(ages, row.symbols), row.symbols)
     }),
     // Wide enough for `memory, would have ended 12:32`.
     left("rule", "RULE", WhenNarrow::Shrinks(30), |row| {
@@ -157,16 +136,11 @@ const COLUMNS: &[ProcessColumn] = &[
         "WHERE",
         WhenNarrow::ShrinksThenGoes(14, 1),
         |row| location_cell(&location(&row.process.location), row.style.symbols),
-    )
-    .with_unattributed(|_| Cell::with_tone("unattributed", Tone::Doubtful)),
+    ),
     left("container", "CONTAINER", WhenNarrow::Stays, |row| {
         location_cell(&container(row.process), row.style.symbols)
-    })
-    .with_unattributed(|_| Cell::with_tone("unattributed", Tone::Doubtful)),
-    left("command", "COMMAND", WhenNarrow::Shrinks(24), command_cell).with_unattributed(|row| {
-        let command = format!("holders --gpu {}", row.device.index);
-        Cell::with_tone(command, Tone::Doubtful)
     }),
+    left("command", "COMMAND", WhenNarrow::Shrinks(24), command_cell),
     right("uid", "UID", WhenNarrow::Stays, |row| {
         reading(&row.process.uid, ToString::to_string)
     }),
