@@ -209,6 +209,25 @@ fn requested_columns_and_order() {
 }
 
 #[test]
+fn order_by_idle_time_shows_short_times() {
+    let mut snapshot = snapshot();
+    snapshot.processes.retain(|process| process.pid == 48_213);
+    snapshot.processes[0].last_active = Reading::Value(Some(NOW.plus_seconds(-30)));
+    let shown = |sort| {
+        let view = View {
+            process_columns: parse_columns("pid,idle").expect("they exist"),
+            sort,
+            ..view(Rows::Processes)
+        };
+        let shown = listed(&snapshot, &view, &style(None));
+        let row = shown.lines().find(|line| line.contains("48213"));
+        row.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(shown(Some(SortKey::Idle)).as_deref(), Some("48213 30s"));
+    assert_eq!(shown(Some(SortKey::Memory)).as_deref(), Some("48213 –"));
+}
+
+#[test]
 fn requested_column_is_shown_or_named() {
     let typed = "gpu,name,temp,power,ecc,driver,cuda,fan,pstate,pcie,throttle,clock";
     for width in [40, 60, 80, 160] {

@@ -373,9 +373,17 @@ fn idle_text(process: &GpuProcess, taken_at: Timestamp) -> Option<String> {
 /// How long a process has not used its device; `None` when it used the device recently, or when
 /// that is not known.
 pub(in crate::output) fn idle_time(process: &GpuProcess, taken_at: Timestamp) -> Option<Duration> {
+    time_since_use(process, taken_at).filter(|length| *length >= MIN_IDLE)
+}
+
+/// How long a process has not used its device, however short; `None` when that is not known.
+pub(in crate::output) fn time_since_use(
+    process: &GpuProcess,
+    taken_at: Timestamp,
+) -> Option<Duration> {
     let last_active = process.last_active.known()?;
     let since = last_active.or_else(|| process.first_seen.known().copied())?;
-    Some(taken_at.since(since)).filter(|length| *length >= MIN_IDLE)
+    Some(taken_at.since(since))
 }
 
 #[cfg(test)]

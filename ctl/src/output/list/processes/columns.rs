@@ -2,12 +2,13 @@
 
 use super::{ProcessRow, ages, command_cell, container, location_cell, utilization};
 use crate::output::list::columns::NamedColumn;
-use crate::output::list::gpus::idle_time;
+use crate::output::list::gpus::{idle_time, time_since_use};
 use crate::output::owner_cells::{location, process_owner};
 use crate::output::style::{Density, Symbols};
 use crate::output::table::{Cell, Column, WhenNarrow};
 use crate::output::text::{Tone, escaped};
 use crate::output::value::{gpu, past_time, percent_cell, reading, size_cell};
+use crate::settings::SortKey;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
 use std::fmt;
@@ -192,10 +193,14 @@ fn text(row: &ProcessRow<'_>, value: &Reading<String>) -> Cell {
     reading(value, |text| escaped(text, row.style.symbols))
 }
 
-/// How long the process has not used the device, from ten minutes on.
+/// How long the process has not used the device, from ten minutes on; any time when the rows are
+/// in its order.
 fn idle(row: &ProcessRow<'_>) -> Cell {
-    match idle_time(row.process, row.taken_at) {
-        Some(length) => Cell::with_tone(format_duration(length), Tone::Doubtful),
-        None => Cell::plain(row.style.symbols.placeholder()),
+    if let Some(length) = idle_time(row.process, row.taken_at) {
+        return Cell::with_tone(format_duration(length), Tone::Doubtful);
     }
+    let is_order = row.view.sort == Some(SortKey::Idle);
+    let length = time_since_use(row.process, row.taken_at).filter(|_| is_order);
+    let text = length.map(format_duration);
+    Cell::plain(text.unwrap_or_else(|| row.style.symbols.placeholder().to_owned()))
 }
