@@ -401,7 +401,9 @@ fn action_text(
 
 /// `XID 79: the GPU has fallen off the bus`
 fn with_meaning(what: &str) -> String {
-    let code = what.strip_prefix("XID ").and_then(|code| code.parse::<u64>().ok());
+    let code = what
+        .strip_prefix("XID ")
+        .and_then(|code| code.parse::<u64>().ok());
     code.map_or_else(
         || what.to_owned(),
         |code| format!("{what}: {}", xid_meaning(code)),
