@@ -18,7 +18,7 @@ pub use audit::{
     Actions, Audit, AuditCommand, Period, RecordFilter, Series, SeriesLines, Timeline, UsageReport,
 };
 pub use audit_copies::{Archive, Backup, Export, ExportFormat, Prune};
-use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -259,7 +259,7 @@ pub struct List {
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
     pub pid: Vec<u32>,
     /// Only your own processes; --mine=false overrides the settings
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "user", overrides_with = "mine")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new(), conflicts_with = "user", overrides_with = "mine")]
     pub mine: Option<bool>,
     /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
@@ -554,6 +554,31 @@ mod tests {
     }
 
     #[test]
+    fn booleans_are_spelled_as_in_the_settings() {
+        let mine = |value: &str| {
+            let line = format!("gpukillctl list --mine{value}");
+            match parse(&line).map(|cli| cli.command) {
+                Ok(Command::List(list)) => list.mine,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (value, expected) in [
+            ("", true),
+            ("=true", true),
+            ("=yes", true),
+            ("=on", true),
+            ("=1", true),
+            ("=false", false),
+            ("=no", false),
+            ("=off", false),
+            ("=0", false),
+        ] {
+            assert_eq!(mine(value), Some(expected), "{value}");
+        }
+        assert!(parse("gpukillctl list --mine=perhaps").is_err());
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         for line in [
             "gpukillctl",
@@ -660,7 +685,9 @@ mod tests {
             assert_eq!(yes.get_short(), Some('y'), "{path}");
             let help = yes.get_help().expect("it has a help").to_string();
             let asks = ["kill", "reset", "prune", "import"];
-            let is_asking = asks.contains(&command.get_name());
+            // Edits of the guard's rules ask where jobs would be ended.
+            let edits_guard = path.starts_with("gpukillctl guard ") && !path.ends_with(" snooze");
+            let is_asking = asks.contains(&command.get_name()) || edits_guard;
             assert_eq!(help.starts_with("Do not ask"), is_asking, "{path}: {help}");
         }
         for line in [

@@ -131,13 +131,21 @@ pub enum RulesFileError<M = RuleMistake> {
     Mistakes(Vec<M>),
 }
 
+/// A file of another kind has a mistake in each line. The check of a file reports them all.
+const MAX_SHOWN_MISTAKES: usize = 10;
+
 impl<M: fmt::Display> fmt::Display for RulesFileError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { format, why } => write!(f, "is not {}: {why}", format.name()),
             Self::ConverterUnavailable(why) => write!(f, "cannot be converted: {why}"),
             Self::Mistakes(mistakes) => {
-                let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                let lines = mistakes.iter().take(MAX_SHOWN_MISTAKES);
+                let mut lines: Vec<String> = lines.map(ToString::to_string).collect();
+                match mistakes.len().saturating_sub(MAX_SHOWN_MISTAKES) {
+                    0 => {}
+                    more => lines.push(format!("and {more} more")),
+                }
                 f.write_str(&lines.join("\n"))
             }
         }
@@ -275,6 +283,19 @@ mod tests {
             "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = \
             8\nmessage = \"ask us\"\n"
         );
+    }
+
+    #[test]
+    fn only_the_first_of_many_mistakes_are_shown() {
+        let shown = |count: usize| {
+            let keys = (0..count).map(|at| format!("wrong{at} = 1\n"));
+            let text = "[global]\n".to_owned() + &keys.collect::<String>();
+            let failure = import(GUARD_CODEC, &text, RulesFileFormat::Toml, &InProcessYaml);
+            failure.expect_err("it is wrong").to_string()
+        };
+        assert_eq!(shown(10).lines().count(), 10);
+        assert_eq!(shown(317).lines().count(), 11);
+        assert_eq!(shown(317).lines().last(), Some("and 307 more"));
     }
 
     #[test]

@@ -203,6 +203,7 @@ impl<'a> From<&'a Device> for DeviceName<'a> {
 /// - a UUID or a unique prefix of one: `GPU-8f3c`, `8f3c9d`
 /// - a PCI address: `0000:1b:00.0`, `1b:00.0`
 /// - a name, with `*` and `?`: `*H100*`
+/// - `all`
 ///
 /// # Errors
 /// A part names no device, is a pattern that no name matches, is a prefix of several UUIDs, or is
@@ -263,6 +264,9 @@ fn select_part(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
             .map(|(position, _)| position)
             .into_set()
     };
+    if part.eq_ignore_ascii_case("all") {
+        return positions(&|_| true);
+    }
     if let Some((first, last)) = parse_range(part) {
         return positions(&|device| (first..=last).contains(&device.index));
     }
@@ -466,7 +470,8 @@ mod tests {
 
     #[test]
     fn devices_by_index_uuid_pci_or_name() {
-        let cases: [(&str, &[usize]); 13] = [
+        let cases: [(&str, &[usize]); 14] = [
+            ("all", &[0, 1, 2, 3]),
             ("0", &[0]),
             ("1-2", &[1, 2]),
             ("2,0", &[0, 2]),

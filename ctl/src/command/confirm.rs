@@ -7,8 +7,10 @@
 //! pipeline.
 
 use crate::exit::{Error, Exit};
-use crate::output::message::ask;
-use crate::output::style::is_stderr_terminal;
+use crate::output::message::{Messages, ask};
+use crate::output::print_lines;
+use crate::output::style::{OutputStyle, is_stderr_terminal, is_stdout_terminal};
+use crate::output::text::Line;
 use rustix::termios::isatty;
 use std::io::{self, BufRead as _, Read as _};
 
@@ -35,6 +37,29 @@ fn ask_yes_no(question: &str) -> bool {
         let _ = ask("\n");
     }
     asked.is_ok() && answer.is_ok() && is_yes(&line)
+}
+
+/// Prints the subject of a question where the person who answers sees it: on stderr when standard
+/// output has another reader.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print_subject(
+    lines: &[Line],
+    style: &OutputStyle,
+    messages: Messages,
+) -> Result<(), Error> {
+    if !can_ask() || is_stdout_terminal() {
+        return print_lines(lines, style);
+    }
+    let style = OutputStyle {
+        color: false,
+        ..*style
+    };
+    for line in lines {
+        messages.question_subject(&line.paint(&style));
+    }
+    Ok(())
 }
 
 /// Asks whether to go on, where a person can be asked. `failure` states the result otherwise:

@@ -284,27 +284,30 @@ pub(super) fn import(
         true => EditConsequences::default(),
         false => host_checks.consequences(text, &daemon, timeout()),
     };
-    let shown = |report: &EditReport, doing| {
+    let shown = |report: &EditReport, doing, difference| {
         let view = EditView {
             doing,
-            difference: Difference::from_options(&wanted.edit),
+            difference,
             statement: &statement,
         };
-        print_lines(
-            &guard::edit_lines(report, view, effect.as_ref(), now(), &style),
-            &style,
-        )
+        guard::edit_lines(report, view, effect.as_ref(), now(), &style)
     };
-    let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
+    let is_question = !wanted.edit.dry_run && !is_nothing && !wanted.edit.yes;
+    let shows = wanted.edit.dry_run || is_nothing || is_question;
     if shows {
-        shown(&planned, Mode::DryRun)?;
+        // Nobody can agree to changes unseen: another person's limit may go.
+        let lines = shown(&planned, Mode::DryRun, Difference::Shown);
+        match is_question {
+            true => confirm::print_subject(&lines, &style, messages)?,
+            false => print_lines(&lines, &style)?,
+        }
         print_notices(&planned.warnings, messages);
         warn_about_host();
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
     }
-    let daemon = if wanted.edit.unasked.yes {
+    let daemon = if wanted.edit.yes {
         daemon
     } else {
         // The daemon hangs up on an idle connection, and a person may take time to answer.
@@ -326,7 +329,8 @@ pub(super) fn import(
         new.retain(|warning| !planned.warnings.contains(warning));
         print_notices(&new, messages);
     } else {
-        shown(&report, Mode::Apply)?;
+        let difference = Difference::from_options(&wanted.edit);
+        print_lines(&shown(&report, Mode::Apply, difference), &style)?;
         print_notices(&report.warnings, messages);
         warn_about_host();
     }

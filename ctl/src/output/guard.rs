@@ -32,6 +32,8 @@ use gpukill_proto::guard::{
     EditReport, GuardMode, GuardReport, MAX_IDLE_SERVICES, OpenViolation, RuleKind, RulesDoubt,
     SnoozedRule,
 };
+use gpukill_proto::reading::Reading;
+use gpukill_proto::status::DaemonStatus;
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 
@@ -172,6 +174,15 @@ pub(super) fn status_line(report: &GuardReport) -> String {
     let today = today_text(report);
     format!("{mode}; {rules}, {open}; {today}")
 }
+
+/// The note for a caller from whom other users are hidden: for that caller none is not zero.
+pub(crate) fn hidden_note(status: &DaemonStatus) -> Option<Line> {
+    let is_hidden = status.counters.decisions == Reading::Withheld;
+    is_hidden.then(|| Line::with_tone(HIDDEN_NOTE, Tone::Faint))
+}
+
+/// Shown where other users are hidden from the caller.
+const HIDDEN_NOTE: &str = "only your own violations: those of other users are hidden";
 
 /// Rules on behaviour concern unusually many people, and the consequence.
 fn doubt_text(mode: GuardMode, doubt: &RulesDoubt) -> String {

@@ -33,13 +33,25 @@ pub(crate) struct HoldersView<'a> {
 /// The lines of one answer.
 pub(crate) fn lines(shown: &HoldersView<'_>, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
+    let incomplete = incomplete_reasons(&shown.devices);
     for report in &shown.devices {
         if !lines.is_empty() {
             lines.push(Line::default());
         }
-        lines.extend(device_lines(report, shown.at, style));
+        let index = report.device.index;
+        let own_reason = incomplete.iter().find(|(_, devices)| *devices == [index]);
+        let own_reason = own_reason.map(|(why, _)| *why);
+        lines.extend(device_lines(report, own_reason, shown.at, style));
     }
-    let closing = closing_lines(shown, style.symbols);
+    let mut closing = closing_lines(shown, style.symbols);
+    // The same reason is stated once for all its devices.
+    for (why, devices) in incomplete.iter().filter(|(_, devices)| devices.len() > 1) {
+        let why = escaped(why, style.symbols);
+        closing.push(format!(
+            "{}: there may be others: {why}",
+            gpu_ranges(devices)
+        ));
+    }
     if !lines.is_empty() && !closing.is_empty() {
         lines.push(Line::default());
     }
@@ -49,7 +61,30 @@ pub(crate) fn lines(shown: &HoldersView<'_>, style: &OutputStyle) -> Vec<Line> {
     lines
 }
 
-fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> Vec<Line> {
+/// The reasons why devices may have other holders, each with the devices. A finding states its
+/// device's reason itself.
+fn incomplete_reasons<'a>(devices: &[&'a HoldersReport]) -> Vec<(&'a str, Vec<u32>)> {
+    let mut reasons: Vec<(&str, Vec<u32>)> = Vec::new();
+    for report in devices.iter().filter(|report| report.findings.is_empty()) {
+        let Some(why) = report.device.incomplete_reason.as_deref() else {
+            continue;
+        };
+        let index = report.device.index;
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, indices)) => indices.push(index),
+            None => reasons.push((why, vec![index])),
+        }
+    }
+    reasons
+}
+
+/// The lines about one device; `own_reason` is why it alone may have other holders.
+fn device_lines(
+    report: &HoldersReport,
+    own_reason: Option<&str>,
+    at: Timestamp,
+    style: &OutputStyle,
+) -> Vec<Line> {
     let device = &report.device;
     let heading = heading(report, style.symbols);
     let mut lines = wrapped_lines(&heading, Tone::Strong, style);
@@ -62,12 +97,7 @@ fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> V
     } else {
         lines.extend(table(report, at, style));
     }
-    // A finding states this itself.
-    if let Some(why) = device
-        .incomplete_reason
-        .as_ref()
-        .filter(|_| report.findings.is_empty())
-    {
+    if let Some(why) = own_reason {
         let why = format!("There may be others: {}", escaped(why, style.symbols));
         lines.push(Line::default());
         lines.extend(wrapped_lines(&why, Tone::Doubtful, style));

@@ -2,12 +2,14 @@
 
 pub(crate) mod report;
 
+use super::loss::xid_text;
 use super::style::{OutputStyle, Symbols};
 use super::text::{Line, Tone, escaped, escaped_lines, wrap};
 use super::value::{clock, counted, disk_size, future_time, short_duration, thousands};
 use crate::exit::DaemonKind;
 use crate::versions::release_mismatch;
-use gpukill_proto::model::{BackendReport, BackendState, Fault, Vendor};
+use gpukill_policy::health::recent_xid;
+use gpukill_proto::model::{BackendReport, BackendState, Device, Fault, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::status::{
     AlertValue, CallerReport, DaemonStatus, PollingReport, Right, StoreReport,
@@ -16,8 +18,13 @@ use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The lines of `gpukillctl status`, for a client of this release.
-pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -> Vec<Line> {
+/// The lines of `gpukillctl status`, for a client of this release; `devices` for their XIDs.
+pub(crate) fn lines(
+    status: &DaemonStatus,
+    devices: &[Device],
+    release: &str,
+    style: &OutputStyle,
+) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
     // Why a vendor has no device matters only when no vendor has any.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
@@ -47,6 +54,12 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
         let what = format!("fault since {since}: {}", fault.what);
         rows.push((fault.part.clone(), what, Tone::Broken));
     }
+    for device in devices {
+        if let Some(xid) = recent_xid(device, status.now) {
+            let what = xid_text(xid, status.now, style);
+            rows.push((format!("GPU {}", device.index), what, Tone::Broken));
+        }
+    }
     for alert in &status.alerts {
         let since = clock(alert.since, status.now, style);
         let what = format!("alert since {since}: {}{}", alert.what, value_text(alert));
@@ -55,6 +68,8 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
     rows.push(plain("polling", polling_text(&status.polling, status.now)));
     rows.push(plain("guard", super::guard::status_line(&status.guard)));
+    let hidden = super::guard::hidden_note(status);
+    rows.extend(hidden.map(|note| (String::new(), note.text(), Tone::Faint)));
     rows.extend(super::rogue::status_rows(&status.rogue));
     rows.push(plain("store", store_text(&status.store, status.now)));
 
@@ -248,6 +263,28 @@ mod tests {
     use gpukill_proto::model::FaultCode;
 
     #[test]
+    fn hidden_violations_are_not_none() {
+        let mut status = fixtures::status();
+        let style = fixtures::style(None);
+        let note = "          only your own violations: those of other users are hidden";
+        for (decisions, expected) in [(Reading::Withheld, true), (Reading::Unsupported, false)] {
+            status.counters.decisions = decisions;
+            let shown = lines(&status, &[], "0.1.0", &style);
+            let is_noted = shown.iter().any(|line| line.text() == note);
+            assert_eq!(is_noted, expected, "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn recent_xid_has_a_row_with_its_meaning() {
+        let (status, style) = (fixtures::status(), fixtures::style(None));
+        let devices = fixtures::snapshot().devices;
+        let shown = lines(&status, &devices, "0.1.0", &style);
+        let row = " GPU 7    XID 79 at 13:58:03: the GPU has fallen off the bus";
+        assert!(shown.iter().any(|line| line.text() == row), "{shown:?}");
+    }
+
+    #[test]
     fn alert_shows_the_current_value() {
         let mut status = fixtures::status();
         let since = fixtures::NOW.plus_seconds(-267);
@@ -276,7 +313,7 @@ mod tests {
             alert(3, full, 95, Some(96), "%"),
             alert(4, hot, 85, None, "°C"),
         ];
-        let shown = lines(&status, "0.1.0", &fixtures::style(None));
+        let shown = lines(&status, &[], "0.1.0", &fixtures::style(None));
         let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
         let since = "alert since 13:58:04";

@@ -244,6 +244,25 @@ fn requested_columns_and_order() {
 }
 
 #[test]
+fn order_by_idle_time_shows_short_times() {
+    let mut snapshot = snapshot();
+    snapshot.processes.retain(|process| process.pid == 48_213);
+    snapshot.processes[0].last_active = Reading::Value(Some(NOW.plus_seconds(-30)));
+    let shown = |sort| {
+        let view = View {
+            process_columns: parse_columns("pid,idle").expect("they exist"),
+            sort,
+            ..view(Rows::Processes)
+        };
+        let shown = listed(&snapshot, &view, &style(None));
+        let row = shown.lines().find(|line| line.contains("48213"));
+        row.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(shown(Some(SortKey::Idle)).as_deref(), Some("48213 30s"));
+    assert_eq!(shown(Some(SortKey::Memory)).as_deref(), Some("48213 –"));
+}
+
+#[test]
 fn requested_column_is_shown_or_named() {
     let typed = "gpu,name,temp,power,ecc,driver,cuda,fan,pstate,pcie,throttle,clock";
     for width in [40, 60, 80, 160] {
@@ -330,7 +349,7 @@ fn quiesced_driver_is_named_below_stale_values() {
     status.will_not_act =
         Some("it is not in the host's PID namespace: pids would name others".into());
     shown += "\n";
-    shown += &text(&status::lines(&status, "0.1.0", &style), &style);
+    shown += &text(&status::lines(&status, &[], "0.1.0", &style), &style);
     check("quiesced.txt", &shown);
 }
 
@@ -353,7 +372,7 @@ fn list_without_gpus_states_why() {
 fn status_names_faults_and_rights() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&status::lines(&status(), "0.1.0", &style), &style);
+        let shown = text(&status::lines(&status(), &[], "0.1.0", &style), &style);
         check(&format!("status-{width}.txt"), &shown);
     }
 }

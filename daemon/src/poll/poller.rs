@@ -218,7 +218,7 @@ fn log_device_event(event: &GpuEvent, snapshot: &Snapshot) {
     let what = event.kind.to_string();
     match event.kind {
         EventKind::Xid(xid) => {
-            let meaning = health::xid_meaning(xid).unwrap_or("see NVIDIA's list of XIDs");
+            let meaning = health::xid_meaning(xid);
             if health::is_program_fault(xid) {
                 event!(ProgramXid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");
             } else {

@@ -173,10 +173,10 @@ fn offer_rules(
 
 fn rules_name(file: Option<&Path>) -> String {
     file.map_or_else(
-        || "the rules in force".to_owned(),
+        || "in force".to_owned(),
         |file| {
             let name = file.file_name().unwrap_or(file.as_os_str());
-            name.to_string_lossy().into_owned()
+            format!("of {}", name.to_string_lossy())
         },
     )
 }

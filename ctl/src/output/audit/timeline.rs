@@ -8,6 +8,7 @@ use crate::output::guard::{measured_text, step_text, subject_name};
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::text::{Line, Tone, escaped, width, wrap};
 use crate::output::value::{formatted, gpus, thousands};
+use gpukill_policy::health::xid_meaning;
 use gpukill_policy::usage::label::label;
 use gpukill_proto::audit::{
     ActionRecord, TimelineEnd, TimelineEntry, TimelineEvent, TimelineProcess, UsageState,
@@ -375,7 +376,8 @@ fn action_text(
         "started" => event("gpukilld", Tone::Plain, &format!("started, version {what}")),
         "stopped" => event("gpukilld", Tone::Plain, "stopped"),
         "booted" => event("reboot", Tone::Doubtful, "the host was rebooted"),
-        "xid" | "device" => event(&record.kind, Tone::Broken, what),
+        "xid" => event(&record.kind, Tone::Broken, &with_meaning(what)),
+        "device" => event(&record.kind, Tone::Broken, what),
         "fault" => event("fault", Tone::Broken, what),
         "alert" => event("alert", Tone::Doubtful, what),
         "fault_over" | "alert_over" => event("over", Tone::Plain, fault_name(what)),
@@ -395,6 +397,17 @@ fn action_text(
             (kind.to_owned(), Tone::Plain, format!("{text}{result}"))
         }
     }
+}
+
+/// `XID 79: the GPU has fallen off the bus`
+fn with_meaning(what: &str) -> String {
+    let code = what
+        .strip_prefix("XID ")
+        .and_then(|code| code.parse::<u64>().ok());
+    code.map_or_else(
+        || what.to_owned(),
+        |code| format!("{what}: {}", xid_meaning(code)),
+    )
 }
 
 /// A fault without its details and its remedy, which its begin has: `GPU 5: lost (GPU is lost)`.

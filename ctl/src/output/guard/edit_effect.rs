@@ -22,6 +22,34 @@ pub(crate) struct EditEffect {
     pub(crate) open: Result<Vec<(OpenViolation, Consequence)>, String>,
 }
 
+impl EditEffect {
+    /// Whether the edit would end jobs, or whether that is not known.
+    pub(crate) fn may_end_jobs(&self) -> bool {
+        let is_end = |(_, consequence): &(OpenViolation, Consequence)| match consequence {
+            Consequence::EndsAtOnce | Consequence::EndsNotBefore(_) => true,
+            Consequence::Nothing | Consequence::DryRun(_) | Consequence::Warned(_) => false,
+        };
+        let may_end = match &self.open {
+            Ok(open) => open.iter().any(is_end),
+            Err(_) => true,
+        };
+        self.mode > GuardMode::DryRun && may_end
+    }
+
+    /// The effect after an edit whose affected jobs were shown before.
+    pub(crate) fn without_jobs(self) -> Self {
+        let previous = match self.previous {
+            PreviousState::SameMode => PreviousState::OtherMode,
+            other => other,
+        };
+        Self {
+            previous,
+            open: Ok(Vec::new()),
+            ..self
+        }
+    }
+}
+
 /// How the state before an edit differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PreviousState {

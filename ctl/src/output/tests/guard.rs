@@ -14,8 +14,8 @@ use crate::output::guard::{self, MilderPolicies};
 use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, MilderPolicy, OpenViolation, ProcessGuardStatus,
-    ReplayReport, ViolationMark, ViolationPage, find_marks,
+    EditReport, GuardMode, GuardRecord, GuardReport, GuardStep, MilderPolicy, OpenViolation,
+    ProcessGuardStatus, ReplayReport, ViolationMark, ViolationPage, find_marks,
 };
 use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::model::NetworkRole;
@@ -236,7 +236,7 @@ fn guard_violations_shows_open_and_decided() {
 fn guard_replay_shows_ends_and_gaps() {
     let report = replayed();
     check_all("guard-replay", |style| {
-        guard::replay_lines(&report, "draft.toml", &MilderPolicies::new(), style)
+        guard::replay_lines(&report, "of draft.toml", &MilderPolicies::new(), style)
     });
     // A second rule that would have ended the same job adds no line.
     let mut by_two_rules = report.clone();
@@ -245,7 +245,7 @@ fn guard_replay_shows_ends_and_gaps() {
     by_two_rules.records.insert(2, again);
     let shown = [&report, &by_two_rules].map(|report| {
         let milder = MilderPolicies::new();
-        guard::replay_lines(report, "draft.toml", &milder, &style(None))
+        guard::replay_lines(report, "of draft.toml", &milder, &style(None))
     });
     assert_eq!(shown[0], shown[1]);
     let nothing = ReplayReport {
@@ -258,8 +258,54 @@ fn guard_replay_shows_ends_and_gaps() {
         ..report
     };
     let style = style(Some(80));
-    let shown = guard::replay_lines(&nothing, "draft.toml", &MilderPolicies::new(), &style);
+    let shown = guard::replay_lines(&nothing, "of draft.toml", &MilderPolicies::new(), &style);
     check("guard-replay-nothing.txt", &text(&shown, &style));
+}
+
+#[test]
+fn guard_replay_names_who_is_only_warned() {
+    let style = style(None);
+    let rows = |records: Vec<GuardRecord>| {
+        let report = ReplayReport {
+            records,
+            rules: 0,
+            more_records: 0,
+            ..replayed()
+        };
+        let milder = MilderPolicies::new();
+        let shown = super::super::guard::replay_lines(&report, "in force", &milder, &style);
+        let shown: Vec<String> = shown.iter().map(Line::text).collect();
+        let heading = "7d 0h, 41 people, 512 process runs, no rules in force";
+        assert_eq!(shown[0], heading);
+        let table = shown.iter().position(|line| line.starts_with(" WHEN "));
+        let rows = table.map_or(&[][..], |table| &shown[table + 1..]);
+        let rows = rows.iter().take_while(|line| !line.is_empty());
+        let is_none = shown
+            .iter()
+            .any(|line| line == "nobody would have been ended");
+        (rows.cloned().collect::<Vec<_>>(), is_none)
+    };
+    let all = replayed().records;
+    let over = GuardRecord {
+        step: GuardStep::Over,
+        at: all[2].at.plus_seconds(60),
+        ..all[2].clone()
+    };
+    let (only, is_none) = rows(vec![all[2].clone(), over.clone()]);
+    assert!(is_none && only.len() == 1, "{only:?}");
+    assert!(only[0].starts_with(" Mon 16 Nov 22:55  bob "), "{only:?}");
+    assert!(only[0].ends_with("  22:55   warned only"), "{only:?}");
+    // It is still open at the end.
+    assert_eq!(rows(vec![all[2].clone()]), (only.clone(), true));
+    // The end comes days after another warning, which led to no end.
+    let again = GuardRecord {
+        at: over.at.plus_seconds(60),
+        ..all[2].clone()
+    };
+    let (both, is_none) = rows(vec![all[2].clone(), over, again, all[3].clone()]);
+    assert!(!is_none && both.len() == 2, "{both:?}");
+    assert_eq!(both[0].split("  ").last(), Some("warned only"));
+    assert!(both[1].contains("  Mon 22:57  "), "{both:?}");
 }
 
 #[test]
@@ -321,11 +367,11 @@ fn edit_is_one_sentence_and_a_diff_on_request() {
 #[test]
 fn check_names_mistakes_and_lints() {
     check_all("guard-mistakes", |style| {
-        rules::mistake_lines("draft.toml", &mistakes(), style)
+        rules::mistake_lines("of draft.toml", &mistakes(), style)
     });
     let rules = parse("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
     check_all("guard-checked", |style| {
-        rules::checked_lines("draft.toml", &guard_summary(&rules), &warnings(), style)
+        rules::checked_lines("of draft.toml", &guard_summary(&rules), &warnings(), style)
     });
 }
 

@@ -43,6 +43,35 @@ fn holders_shows_causes_evidence_and_remedies() {
 }
 
 #[test]
+fn reason_of_several_gpus_is_stated_once() {
+    let style = style(None);
+    let with_reason = |index, why: &str| {
+        let mut report = free(index);
+        report.device.incomplete_reason = Some(why.into());
+        report
+    };
+    let all = [
+        with_reason(0, "process 1: not permitted"),
+        with_reason(1, "process 1: not permitted"),
+        with_reason(4, "timeout"),
+    ];
+    let shown = HoldersView {
+        devices: all.iter().collect(),
+        free: vec![],
+        unknown: vec![],
+        at: NOW,
+    };
+    let shown = text(&crate::output::holders::lines(&shown, &style), &style);
+    assert_eq!(shown.matches("not permitted").count(), 1, "{shown}");
+    let last = "\n\nGPUs 0-1: there may be others: process 1: not permitted\n";
+    assert!(shown.ends_with(last), "{shown}");
+    assert!(
+        shown.contains("\n\nThere may be others: timeout\n"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn free_gpus_are_one_line() {
     let style = style(Some(80));
     let shown = |free: &[HoldersReport]| holders_and(&[], free, vec![], &style);

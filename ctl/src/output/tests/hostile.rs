@@ -69,7 +69,7 @@ fn process_texts_cannot_control_the_terminal() {
         until: NOW,
     };
     let mut printed = vec![
-        text(&status::lines(&state, "0.1.0", &style), &style),
+        text(&status::lines(&state, &[], "0.1.0", &style), &style),
         text(
             &AuditRecord::lines(&audit, span, &Coverage::default(), &style),
             &style,

@@ -259,7 +259,7 @@ fn status_shows_findings_and_rule_mistakes() {
         let mut status = status();
         status.rogue = report;
         let style = style(Some(200));
-        let shown = text(&status::lines(&status, "0.1.0", &style), &style);
+        let shown = text(&status::lines(&status, &[], "0.1.0", &style), &style);
         let rows = shown.lines().skip_while(|line| !line.starts_with(" rogue"));
         let rows = rows.take_while(|line| !line.starts_with(" store"));
         rows.map(str::to_owned).collect::<Vec<_>>()
@@ -365,7 +365,7 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
                 &style,
             ),
             text(&explain::lines(&worker, ExplainDetail::All, &style), &style),
-            text(&status::lines(&state, "0.1.0", &style), &style),
+            text(&status::lines(&state, &[], "0.1.0", &style), &style),
         ];
         assert_steer_nothing(screens);
     }

@@ -104,6 +104,47 @@ fn edit_names_the_affected_jobs() {
 }
 
 #[test]
+fn question_is_asked_where_jobs_may_end() {
+    let effect = |mode, open| EditEffect {
+        mode,
+        previous: PreviousState::SameMode,
+        open,
+    };
+    let one = |consequence| {
+        let open = violations().open.into_iter().take(1);
+        Ok(open.map(|open| (open, consequence)).collect::<Vec<_>>())
+    };
+    let later = Consequence::EndsNotBefore(NOW.plus_seconds(300));
+    for (mode, open, expected) in [
+        (GuardMode::Soft, one(later), true),
+        (GuardMode::Enforce, one(Consequence::EndsAtOnce), true),
+        (GuardMode::Enforce, Err("gpukilld is busy".to_owned()), true),
+        (GuardMode::DryRun, Err("gpukilld is busy".to_owned()), false),
+        (GuardMode::Enforce, Ok(Vec::new()), false),
+        (GuardMode::Enforce, one(Consequence::Nothing), false),
+        (
+            GuardMode::Soft,
+            one(Consequence::Warned(ConsequenceReason::Service)),
+            false,
+        ),
+        (
+            GuardMode::Soft,
+            one(Consequence::DryRun(ConsequenceReason::NoReader)),
+            false,
+        ),
+    ] {
+        let effect = effect(mode, open);
+        assert_eq!(effect.may_end_jobs(), expected, "{effect:?}");
+    }
+    // The jobs were shown with the question.
+    let style = style(None);
+    let shown = effect(GuardMode::Soft, one(later)).without_jobs();
+    let lines = guard::edit_lines(&edited(), edit_view(Mode::Apply), Some(&shown), NOW, &style);
+    let expected = "\nthe guard is in mode soft: it warns, and ends a job when the grace is over\n";
+    assert!(text(&lines, &style).ends_with(expected));
+}
+
+#[test]
 fn edit_of_mode_states_mode_and_unknowns() {
     use Mode::{Apply, DryRun};
     use PreviousState::{Edited, EditedMode, OtherMode, StaysStopped};

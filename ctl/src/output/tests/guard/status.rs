@@ -242,7 +242,7 @@ fn own_policy_is_named_at_every_end() {
         ("bob".to_owned(), MilderPolicy::Warned),
         ("dana".to_owned(), MilderPolicy::DryRun),
     ]);
-    let shown = guard::replay_lines(&report, "draft.toml", &milder, &style);
+    let shown = guard::replay_lines(&report, "of draft.toml", &milder, &style);
     check("guard-replay-own.txt", &text(&shown, &style));
 }
 
