@@ -111,8 +111,7 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
             let policies = policies_in_force(&daemon, &status.guard, timeout);
             let open = edit::open_violations(&daemon, status.now, timeout);
             let open = open.map_or_else(|_| Vec::new(), |page| page.open);
-            let mut lines =
-                guard::status_lines(&status.guard, &policies, &open, status.now, style);
+            let mut lines = guard::status_lines(&status.guard, &policies, &open, status.now, style);
             lines.extend(guard::hidden_note(&status));
             lines
         },
