@@ -78,9 +78,10 @@ impl Drop for SnoozePermit {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl EnforcementObserver for GuardObserver {
-    fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool {
+    fn confirm_start(&self, enforcement: &Arc<Enforcement>, rules: &Arc<CompiledRules>) -> bool {
         let (answer, answered) = sync_channel(1);
-        let command = GuardCommand::ConfirmStart(Arc::clone(enforcement), answer);
+        let command =
+            GuardCommand::ConfirmStart(Arc::clone(enforcement), Arc::clone(rules), answer);
         self.commands.send(command).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
     }
 
@@ -106,12 +107,11 @@ impl EnforcementObserver for GuardObserver {
 }
 
 impl GuardWorker {
-    /// Starts to end a chosen job.
-    pub(super) fn enforce(&mut self, enforcement: Enforcement) {
+    /// Starts to end a job that was chosen by these rules.
+    pub(super) fn enforce(&mut self, enforcement: Enforcement, rules: Arc<CompiledRules>) {
         let Some(armed) = &self.enforcer else {
             return;
         };
-        let rules = Arc::clone(&self.in_force.borrow().rules.compiled);
         let enforcement = Arc::new(enforcement);
         let started = armed.enforcer.enforce(&enforcement, rules, &armed.observer);
         if let Err(outcome) = started {
@@ -119,13 +119,18 @@ impl GuardWorker {
         }
     }
 
-    /// Whether the first signal may be sent to this job now: its rule still applies, and the start
-    /// of the signals is saved.
-    pub(super) fn confirm_start(&mut self, enforcement: &Enforcement) -> bool {
+    /// Whether the first signal may be sent now to this job, which was chosen by these rules: no
+    /// change of the rules withdraws it, and the start of the signals is saved.
+    pub(super) fn confirm_start(
+        &mut self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> bool {
         // A job that was chosen before the circuit breaker tripped is one of those that may be
         // ended.
-        let rules = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
-        if !self.state.state.may_execute(&rules, enforcement) {
+        let now = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
+        let is_withdrawn = enforcement.withdrawal_reason(rules, &now).is_some();
+        if is_withdrawn || !self.state.state.is_still_chosen(enforcement) {
             return false;
         }
         self.state.state.mark_started(enforcement);

@@ -27,8 +27,8 @@ pub(super) enum GuardCommand {
     RulesChanged,
     /// From now on jobs can be ended.
     SetEnforcer(Box<GuardEnforcer>),
-    /// This job is about to get its first signal: may it?
-    ConfirmStart(Arc<Enforcement>, SyncSender<bool>),
+    /// This job, chosen by these rules, is about to get its first signal: may it?
+    ConfirmStart(Arc<Enforcement>, Arc<CompiledRules>, SyncSender<bool>),
     /// The outcome of an enforcement.
     Outcome(Arc<Enforcement>, EnforcementOutcome, SignalStatus),
     /// A snooze request.
@@ -76,9 +76,9 @@ impl GuardWorker {
                     self.publish(None);
                 }
                 GuardCommand::SetEnforcer(armed) => self.enforcer = Some(armed),
-                GuardCommand::ConfirmStart(enforcement, answer) => {
+                GuardCommand::ConfirmStart(enforcement, rules, answer) => {
                     // The caller may have gone.
-                    let _ = answer.send(self.confirm_start(&enforcement));
+                    let _ = answer.send(self.confirm_start(&enforcement, &rules));
                 }
                 GuardCommand::Outcome(enforcement, outcome, signals) => {
                     self.record_outcome(&enforcement, (outcome, signals))
@@ -128,7 +128,7 @@ impl GuardWorker {
         self.overflow = evaluation.overflow.total() as u64;
         self.publish(Some(guard_sample.until));
         for enforcement in enforcements {
-            self.enforce(enforcement);
+            self.enforce(enforcement, Arc::clone(&rules));
         }
         if let Some(dev) = &self.terminals {
             let records = match is_kept {

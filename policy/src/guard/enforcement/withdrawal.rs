@@ -1,5 +1,5 @@
-//! Whether a change of the rules withdraws an enforcement that is under way. Only a change that
-//! may concern it does; what cannot be ruled out withdraws it.
+//! Whether a change of the rules withdraws an enforcement, before its first signal or between two
+//! signals. Only a change that may concern it does; what cannot be ruled out withdraws it.
 
 use super::order::Enforcement;
 use crate::guard::evaluate::{CompiledRules, PolicyIndex};
@@ -8,8 +8,8 @@ use crate::select::user_number;
 use gpukill_proto::guard::{GuardMode, Person, RuleName};
 
 impl Enforcement {
-    /// Why this enforcement, which began by the rules `before`, gets no further signal by the
-    /// rules `now`; `None` if it does.
+    /// Why this enforcement, which was chosen by the rules `before`, gets no further signal by
+    /// the rules `now`; `None` if it does.
     #[must_use]
     pub fn withdrawal_reason(
         &self,
@@ -92,7 +92,7 @@ fn own_policies<'a>(rules: &'a RuleSet, owner: &'a Person) -> impl Iterator<Item
             .is_some_and(|uid| match user_number(&policy.name) {
                 Some(number) => number == uid,
                 // An owner that is shown by the uid may have any name.
-                None => policy.name == owner.name || owner.name.parse() == Ok(uid),
+                None => policy.name == owner.name || owner.name.parse::<u32>() == Ok(uid),
             })
     })
 }
