@@ -23,7 +23,7 @@ use chrono::Local;
 #[cfg(test)]
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
-use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand, SnoozePermits};
+use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand};
 use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
 use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
@@ -94,8 +94,6 @@ pub(crate) struct Guard {
     ended: Arc<Mutex<Receiver<()>>>,
     /// Held while the file is checked for changes: one check at a time.
     file_check: Arc<Semaphore>,
-    /// Limits snooze requests: one for each user, and few at a time.
-    snooze_permits: SnoozePermits,
     liveness: Arc<dyn ProcessLiveness>,
 }
 
@@ -148,7 +146,6 @@ impl Guard {
             dropped: Arc::default(),
             ended: Arc::new(Mutex::new(ended)),
             file_check: Arc::new(Semaphore::new(1)),
-            snooze_permits: SnoozePermits::default(),
             liveness: living,
         };
         Ok((guard, first))
@@ -183,7 +180,8 @@ impl Guard {
             .send(GuardCommand::SetEnforcer(Box::new(armed)));
     }
 
-    /// Postpones the end of jobs of a process, or only reports what that would change.
+    /// Postpones the end of jobs of a process, or only reports what that would change. Callers
+    /// leave room in the queue, which samples wait in too.
     ///
     /// # Errors
     /// Why nothing is postponed: [`Refusal::Denied`] if all snoozes of the rule are used;
@@ -195,9 +193,6 @@ impl Guard {
     ) -> Result<Vec<GuardRecord>, Refusal> {
         let (pid, _) = request.process;
         let (answer, answered) = oneshot::channel();
-        // The requests of one user never fill the queue that samples wait in.
-        let permit = self.snooze_permits.acquire(request.requester);
-        let _permit = permit.ok_or(Refusal::Busy)?;
         let command = SnoozeCommand {
             request,
             is_dry_run,

@@ -12,9 +12,8 @@ use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus, Snooz
 use gpukill_policy::guard::{CompiledRules, SnoozeError};
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 
@@ -37,40 +36,6 @@ pub(super) struct SnoozeCommand {
     /// Nothing is changed.
     pub(super) is_dry_run: bool,
     pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, SnoozeError>>,
-}
-
-/// The users with a snooze request in progress.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SnoozePermits(Arc<Mutex<BTreeSet<u32>>>);
-
-/// The permit of one user for a request, until it is dropped.
-pub(super) struct SnoozePermit {
-    permits: SnoozePermits,
-    uid: u32,
-}
-
-/// The maximum number of users with a request: a quarter of the queue of the guard.
-const MAX_SNOOZE_REQUESTS: usize = 4;
-
-impl SnoozePermits {
-    /// A permit for this user; `None` if the user has one already, or too many others do.
-    pub(super) fn acquire(&self, uid: u32) -> Option<SnoozePermit> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_free = users.len() < MAX_SNOOZE_REQUESTS && users.insert(uid);
-        is_free.then(|| SnoozePermit {
-            permits: self.clone(),
-            uid,
-        })
-    }
-}
-
-impl Drop for SnoozePermit {
-    fn drop(&mut self) {
-        let users = self.permits.0.lock();
-        users
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.uid);
-    }
 }
 
 /// How long the sender of signals waits for the guard: it evaluates for some milliseconds, and the
