@@ -62,9 +62,6 @@ pub(crate) fn apply(
         bounds.violations,
         (&mut records, overflow),
     );
-    // If findings were dropped, a missing finding does not show that a condition no longer
-    // holds.
-    let is_whole = findings.dropped == 0;
     let mut ended = EndedJobs::take_from(state, context);
     let device_reporting = std::mem::take(&mut state.device_reporting);
     let jobs = std::mem::take(&mut state.jobs);
@@ -90,7 +87,8 @@ pub(crate) fn apply(
             rule_response: (policy, &response),
             response: Cow::Borrowed(&response),
             records: &mut records,
-            is_conclusive: is_whole && (is_seen || rule.kind.is_access()),
+            findings,
+            is_conclusive: is_seen || rule.kind.is_access(),
             is_contiguous: follows,
             breaker: &mut breaker,
             snoozes: &mut snoozes,
@@ -108,7 +106,7 @@ pub(crate) fn apply(
                     violation.record_unknown();
                     true
                 }
-                None => evaluation.handle_not_violated(subject, violation, index.is_some()),
+                None => evaluation.handle_not_violated(subject, violation, index),
             }
         });
     }
@@ -146,6 +144,7 @@ struct RuleEvaluation<'l, 'a> {
     /// The response for the current subject.
     response: Cow<'l, RuleResponse>,
     records: &'l mut Vec<GuardRecord>,
+    findings: &'l Findings,
     /// Whether the sample shows if a condition holds.
     is_conclusive: bool,
     /// Whether the sample begins where the last one ended, by clocks that agree. After a
@@ -372,10 +371,12 @@ impl<'l> RuleEvaluation<'l, '_> {
         &mut self,
         subject: &ViolationSubject,
         violation: &mut ViolationState,
-        is_present: bool,
+        index: Option<SubjectIndex>,
     ) -> bool {
         self.update_simulated(subject, violation);
-        let is_over = match (is_present, self.is_conclusive) {
+        // A subject that is gone has no findings.
+        let is_complete = index.is_none_or(|index| self.findings.is_complete(index));
+        let is_over = match (index.is_some(), self.is_conclusive && is_complete) {
             _ if !self.is_fully_reported(subject, violation) => {
                 violation.record_unknown();
                 false
