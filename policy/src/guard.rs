@@ -30,6 +30,7 @@ mod state;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod violation_places;
 mod violation_state;
 mod warning_state;
 

@@ -172,6 +172,37 @@ fn one_person_displaces_no_other() {
 }
 
 #[test]
+fn containers_have_one_share() {
+    let (mut world, mut memory) = (host_with(5), GuardState::default());
+    for pid in 11..=30 {
+        world
+            .start(pid, &format!("container c{}", pid.min(25)))
+            .uses(0, 4, 0);
+    }
+    let rules = CompiledRules::new(rules_with(1, &AT_ONCE));
+    let (overflow, _) = evaluate_two_samples((15, &rules), &mut memory, &mut world);
+    assert_eq!(overflow.violations, 10);
+    let owners = memory.violations().into_iter();
+    let owners = owners.filter_map(|mut it| it.evidence.runs.swap_remove(0).owner);
+    let (users, containers): (Vec<Person>, Vec<Person>) = owners.partition(|it| it.uid.is_some());
+    assert_eq!((users.len(), containers.len()), (5, 10));
+    // The containers divide it: the six jobs of the last have one place.
+    let of_last = containers.iter().filter(|it| it.name == "container c25");
+    assert!(of_last.count() <= 1);
+    // So do they with what rules look back over.
+    let bounds = EvaluationBounds {
+        lookback_windows: 15,
+        ..EvaluationBounds::LIVE
+    };
+    let rules = CompiledRules::new(rules_with(1, &waste()));
+    let sample = world.next_sample(SAMPLE_MS);
+    let evaluation = evaluate_within(&bounds, &rules, &mut memory, &sample);
+    assert_eq!(evaluation.overflow.lookback_windows, 10);
+    let windows = memory.conduct.values().flat_map(|it| it.waste.keys());
+    assert_eq!(windows.filter(|job| job.uid.is_some()).count(), 5);
+}
+
+#[test]
 fn warnings_displace_no_rule_that_ends_jobs() {
     let mut rules = rules_with(1, &AT_ONCE);
     rules.behaviours[0].measures.action = Some(GuardAction::Warn);
