@@ -257,7 +257,8 @@ impl Guard {
             let see = format!("{ends}: see gpukillctl guard violations");
             report.warnings.insert(0, see);
         }
-        let is_stopped = status.tripped_at.is_some() || status.doubt.is_some();
+        let has_tripped = status.tripped_at.is_some() || status.has_tripped_for_others;
+        let is_stopped = has_tripped || status.doubt.is_some();
         if acts && is_stopped && !is_dry_run {
             // A thread that has ended ends no job.
             let _ = self.commands.send(GuardCommand::Resume(uid));
@@ -318,6 +319,14 @@ impl Guard {
                  gpukillctl guard status",
             )
         });
+        let has_tripped_for_others = self.status().has_tripped_for_others && !is_dry_run;
+        let stopped_for_others = has_tripped_for_others.then(|| {
+            FaultCause::new(
+                FaultCode::CircuitBreakerOpen,
+                "it stopped ending jobs of containers: too many were, or would be, ended in ten \
+                 minutes; set the mode again to resume",
+            )
+        });
         let unsaved = self.status().is_unsaved.then(|| {
             FaultCause::new(
                 FaultCode::GuardStateUnwritten,
@@ -351,6 +360,7 @@ impl Guard {
         });
         wrong
             .chain(stopped)
+            .chain(stopped_for_others)
             .chain(doubted)
             .chain(unsaved)
             .chain(untracked)

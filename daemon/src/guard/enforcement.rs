@@ -137,7 +137,8 @@ impl GuardWorker {
     /// Resumes enforcement at the request of this user.
     pub(super) fn resume(&mut self, caller_uid: u32) {
         let memory = &self.state.state;
-        if memory.tripped_at().is_none() && memory.doubt().is_none() {
+        let tripped_at = memory.tripped_at().or(memory.others_tripped_at());
+        if tripped_at.is_none() && memory.doubt().is_none() {
             return;
         }
         self.state.state.resume();

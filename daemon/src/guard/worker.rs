@@ -229,6 +229,7 @@ impl GuardWorker {
                 counts: today,
                 tripped_at: memory.tripped_at(),
                 is_trip_simulated: memory.is_trip_simulated(),
+                has_tripped_for_others: memory.others_tripped_at().is_some(),
                 evaluated_by: evaluated_by.or_else(|| status.evaluated_by.clone()),
                 doubt: memory.doubt(),
                 snoozes,

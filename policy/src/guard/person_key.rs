@@ -44,6 +44,18 @@ pub enum PersonKey {
     Called(String),
 }
 
+impl PersonKey {
+    /// The share of this person in what is divided equally among people; `None` for the one
+    /// share of all owners who are no user of the host.
+    #[must_use]
+    pub const fn share(&self) -> Option<u32> {
+        match self {
+            Self::User(uid) => Some(*uid),
+            Self::Called(_) => None,
+        }
+    }
+}
+
 impl From<&Person> for PersonKey {
     fn from(person: &Person) -> Self {
         match person.uid {

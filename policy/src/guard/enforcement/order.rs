@@ -251,9 +251,16 @@ impl GuardState {
         self.breaker.is_trip_simulated()
     }
 
+    /// When the circuit breaker tripped for owners who are no user of the host, such as
+    /// containers. Since then none of their jobs is ended.
+    #[must_use]
+    pub const fn others_tripped_at(&self) -> Option<Timestamp> {
+        self.breaker.others_tripped_at()
+    }
+
     /// Since when rules on behaviour only warn, because they may not fit this host.
     #[must_use]
-    pub const fn doubt(&self) -> Option<RulesDoubt> {
+    pub fn doubt(&self) -> Option<RulesDoubt> {
         self.doubt_tracker.doubt()
     }
 

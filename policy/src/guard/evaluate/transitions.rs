@@ -30,6 +30,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Why no job of an owner who is no user is ended after too many ends.
+const OTHERS_STOPPED: &str = "too many jobs of containers were ended: none is until an admin sets \
+                              the mode again";
+
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
     context: &EvaluationContext<'_>,
@@ -175,7 +179,8 @@ impl<'l> RuleEvaluation<'l, '_> {
                 .compiled_rules
                 .ends_services(self.rule_response.0)
             && self.is_service(held);
-        let is_doubted = !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind);
+        let is_doubted =
+            !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind, subject);
         if is_service_only_warned || is_doubted {
             self.response.to_mut().action = GuardAction::Warn;
         }
@@ -336,12 +341,18 @@ impl<'l> RuleEvaluation<'l, '_> {
         }
         let is_repeated = chosen.is_repeated && self.breaker.allows_retry(max_ended);
         if !is_repeated && !self.breaker.allows(counted, &person, max_ended) {
-            if let Some(ended) = self.breaker.trip(counted, max_ended, at) {
+            if let Some(ended) = self.breaker.trip((counted, &person), max_ended, at) {
                 self.record(subject, GuardStep::Tripped { ended }, violation);
             }
             // A dry run goes on and records every end. Otherwise no further job is ended.
             if !self.is_dry_run() {
-                return violation.require_confirmation();
+                violation.require_confirmation();
+                if self.breaker.is_stopped_for(&person)
+                    && let Some(step) = violation.record_exempt(|| OTHERS_STOPPED.to_owned())
+                {
+                    self.record(subject, step, violation);
+                }
+                return;
             }
         }
         if !is_repeated {
