@@ -39,6 +39,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use rules::GuardRuleStore;
 pub(crate) use rules::GuardRulesInForce;
+use saved_state::SavedExtent;
 pub(crate) use status::GuardStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -128,6 +129,7 @@ impl Guard {
             store,
             saved_at: Timestamp::default(),
             has_save_failed: false,
+            saved_extent: SavedExtent::Whole,
             overflow: 0,
             terminals: settings.terminals,
             enforcer: None,
@@ -334,6 +336,13 @@ impl Guard {
                  state",
             )
         });
+        let saved_in_part = self.status().is_saved_in_part.then(|| {
+            FaultCause::new(
+                FaultCode::ViolationsUntracked,
+                "its state is too large to be saved as a whole: a restart forgets measurements, \
+                 and violations of the people who have the most",
+            )
+        });
         // The number changes all the time: `guard status` reports it.
         let untracked = (self.status().overflow > 0).then(|| {
             FaultCause::new(
@@ -364,6 +373,7 @@ impl Guard {
             .chain(doubted)
             .chain(unsaved)
             .chain(untracked)
+            .chain(saved_in_part)
             .collect()
     }
 

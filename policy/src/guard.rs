@@ -37,5 +37,5 @@ mod warning_state;
 pub use evaluate::{CompiledRules, Evaluation, MAX_UNEVALUATED, Overflow, evaluate};
 pub use person_key::PersonKey;
 pub use snoozes::SnoozeGrant;
-pub use state::GuardState;
+pub use state::{GuardState, SavedPart};
 pub use warning_state::SnoozeError;

@@ -4,7 +4,7 @@
 use super::daily_counts::DailyCounts;
 use super::sample::{DeviceFacts, SampleHistory};
 use crate::state_file;
-use gpukill_policy::guard::GuardState;
+use gpukill_policy::guard::{GuardState, SavedPart};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::RunKey;
 use gpukill_proto::model::DeviceId;
@@ -24,7 +24,7 @@ pub(super) struct SavedGuardState {
     pub(super) counts: DailyCounts,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GuardStateFile {
     version: u32,
@@ -35,6 +35,26 @@ struct GuardStateFile {
     first: Vec<(RunKey, Timestamp)>,
     devices: BTreeMap<DeviceId, DeviceFacts>,
     today: DailyCounts,
+}
+
+/// A [`GuardStateFile`] as it is written.
+#[derive(Serialize)]
+struct WrittenGuardState<'a> {
+    version: u32,
+    boot: &'a str,
+    rules: &'a str,
+    memory: &'a GuardState,
+    first: Vec<(&'a RunKey, &'a Timestamp)>,
+    devices: &'a BTreeMap<DeviceId, DeviceFacts>,
+    today: &'a DailyCounts,
+}
+
+/// How much of the state a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SavedExtent {
+    Whole,
+    /// The whole is too large: the state of people with the most jobs is left out.
+    Part,
 }
 
 /// Loads the state, and the rules that were in force last. A file that is broken or of another
@@ -71,7 +91,7 @@ pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<Str
     (remembered, rules)
 }
 
-/// Saves the state.
+/// Saves the state, or the part of it that fits.
 ///
 /// # Errors
 /// If the file cannot be written; it is unchanged then.
@@ -80,27 +100,101 @@ pub(super) fn save(
     boot: &str,
     rules: &str,
     remembered: &SavedGuardState,
-) -> std::io::Result<()> {
-    let written = GuardStateFile {
-        version: state_file::VERSION,
-        boot: boot.to_owned(),
-        rules: rules.to_owned(),
-        memory: remembered.state.clone(),
-        first: remembered
-            .history
-            .first_seen
-            .iter()
-            .map(|(run, since)| (run.clone(), *since))
-            .collect(),
-        devices: remembered.history.devices.clone(),
-        today: remembered.counts.clone(),
-    };
-    state_file::write(&file_path(directory), &written)
+) -> std::io::Result<SavedExtent> {
+    save_within(directory, (boot, rules), remembered, MAX_WRITTEN_BYTES)
 }
 
-/// Enough for ten thousand processes that each break several rules.
+fn save_within(
+    directory: &Path,
+    (boot, rules): (&str, &str),
+    remembered: &SavedGuardState,
+    longest: usize,
+) -> std::io::Result<SavedExtent> {
+    let to_text = |memory: &GuardState| {
+        let written = WrittenGuardState {
+            version: state_file::VERSION,
+            boot,
+            rules,
+            memory,
+            first: remembered.history.first_seen.iter().collect(),
+            devices: &remembered.history.devices,
+            today: &remembered.counts,
+        };
+        state_file::to_text_within(&written, longest)
+    };
+    let mut part = SavedPart::WHOLE;
+    let mut made = to_text(&remembered.state)?;
+    let text = loop {
+        match made {
+            Some(text) => break text,
+            None => {
+                let reduced = part.reduced();
+                part = reduced.ok_or_else(|| std::io::Error::other("it is too large"))?;
+                made = to_text(&remembered.state.to_part(part))?;
+            }
+        }
+    };
+    state_file::write_text(&file_path(directory), &text)?;
+    Ok(match part == SavedPart::WHOLE {
+        true => SavedExtent::Whole,
+        false => SavedExtent::Part,
+    })
+}
+
+/// More than is ever written.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Enough for ten thousand processes that each break a rule. The file is written at each decision:
+/// a disk takes some tenths of a second for so much.
+const MAX_WRITTEN_BYTES: usize = 16 << 20;
 
 fn file_path(directory: &Path) -> PathBuf {
     directory.join(FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The state about this many jobs.
+    fn state_about(jobs: usize) -> SavedGuardState {
+        let streak = json!([0, null, null, 0, 0]);
+        let job = |nth: usize| {
+            let state = json!({
+                "shown": "job", "idle_streak": streak, "unconnected_streak": streak, "claims": [],
+            });
+            json!([{"uid": 1_000, "id": format!("job {nth}")}, state])
+        };
+        let mut state = serde_json::to_value(GuardState::default()).unwrap();
+        state["jobs"] = (0..jobs).map(job).collect::<Value>();
+        SavedGuardState {
+            state: serde_json::from_value(state).unwrap(),
+            ..SavedGuardState::default()
+        }
+    }
+
+    fn loaded_jobs(directory: &Path) -> usize {
+        let (loaded, rules) = load(directory, "boot");
+        assert_eq!(rules.as_deref(), Some("# Ours."));
+        let state = serde_json::to_value(&loaded.state).unwrap();
+        state["jobs"].as_array().unwrap().len()
+    }
+
+    #[test]
+    fn saved_state_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let state = state_about(500);
+        let save_within = |longest| save_within(path, ("boot", "# Ours."), &state, longest);
+        assert_eq!(save_within(MAX_WRITTEN_BYTES).unwrap(), SavedExtent::Whole);
+        assert_eq!(loaded_jobs(path), 500);
+        let whole = std::fs::metadata(file_path(path)).unwrap().len();
+        let almost = usize::try_from(whole).unwrap() - 1;
+        assert_eq!(save_within(almost).unwrap(), SavedExtent::Part);
+        assert_eq!(loaded_jobs(path), 256);
+        // What is always kept does not fit: the file stays.
+        assert!(save_within(100).is_err());
+        assert_eq!(loaded_jobs(path), 256);
+    }
 }

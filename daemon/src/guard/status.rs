@@ -33,6 +33,8 @@ pub(crate) struct GuardStatus {
     pub(crate) snoozes: Vec<SnoozeGrant>,
     /// The state cannot be saved: no job is ended either.
     pub(crate) is_unsaved: bool,
+    /// The state is too large: a part of it is saved.
+    pub(crate) is_saved_in_part: bool,
 }
 
 impl GuardStatus {

@@ -3,7 +3,7 @@
 use super::enforcement::{GuardEnforcer, SnoozeCommand};
 use super::notify::{notify_users, without_ends};
 use super::sample::to_guard_sample;
-use super::saved_state::{SavedGuardState, save};
+use super::saved_state::{SavedExtent, SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
 use crate::log_events::{EventSubject, event};
 use crate::store::{Sample, Store};
@@ -52,6 +52,8 @@ pub(super) struct GuardWorker {
     pub(super) store: Store,
     pub(super) saved_at: Timestamp,
     pub(super) has_save_failed: bool,
+    /// How much of the state was saved last.
+    pub(super) saved_extent: SavedExtent,
     /// How much of the last sample exceeded the limits.
     pub(super) overflow: u64,
     /// The directory of the terminals, if users are notified there.
@@ -188,8 +190,12 @@ impl GuardWorker {
             self.saved_at = at;
         }
         match saved {
-            Ok(()) => {
+            Ok(extent) => {
                 self.has_save_failed = false;
+                let before = std::mem::replace(&mut self.saved_extent, extent);
+                if (before, extent) == (SavedExtent::Whole, SavedExtent::Part) {
+                    tracing::warn!("the state of the guard is too large: a part of it is saved");
+                }
                 true
             }
             Err(error) => {
@@ -234,6 +240,7 @@ impl GuardWorker {
                 doubt: memory.doubt(),
                 snoozes,
                 is_unsaved: self.has_save_failed,
+                is_saved_in_part: self.saved_extent == SavedExtent::Part,
             });
         });
     }
