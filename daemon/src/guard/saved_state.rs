@@ -10,6 +10,7 @@ use gpukill_proto::guard::RunKey;
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -24,29 +25,18 @@ pub(super) struct SavedGuardState {
     pub(super) counts: DailyCounts,
 }
 
-#[derive(Deserialize)]
+/// The file. Writing it copies nothing of the state.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GuardStateFile {
+struct GuardStateFile<'a> {
     version: u32,
-    boot: String,
+    boot: Cow<'a, str>,
     /// The rules that were in force last, as they were written.
-    rules: String,
-    memory: GuardState,
-    first: Vec<(RunKey, Timestamp)>,
-    devices: BTreeMap<DeviceId, DeviceFacts>,
-    today: DailyCounts,
-}
-
-/// A [`GuardStateFile`] as it is written.
-#[derive(Serialize)]
-struct WrittenGuardState<'a> {
-    version: u32,
-    boot: &'a str,
-    rules: &'a str,
-    memory: &'a GuardState,
-    first: Vec<(&'a RunKey, &'a Timestamp)>,
-    devices: &'a BTreeMap<DeviceId, DeviceFacts>,
-    today: &'a DailyCounts,
+    rules: Cow<'a, str>,
+    memory: Cow<'a, GuardState>,
+    first: Vec<(Cow<'a, RunKey>, Timestamp)>,
+    devices: Cow<'a, BTreeMap<DeviceId, DeviceFacts>>,
+    today: Cow<'a, DailyCounts>,
 }
 
 /// How much of the state a file has.
@@ -61,7 +51,7 @@ pub(super) enum SavedExtent {
 /// version counts as empty.
 pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<String>) {
     let path = file_path(directory);
-    let written: GuardStateFile = match state_file::read(&path, MAX_FILE_BYTES) {
+    let written: GuardStateFile<'static> = match state_file::read(&path, MAX_FILE_BYTES) {
         Ok(Some(written)) => written,
         Ok(None) => return (SavedGuardState::default(), None),
         Err(why) => {
@@ -72,21 +62,25 @@ pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<Str
             return (SavedGuardState::default(), None);
         }
     };
-    let rules = Some(written.rules).filter(|rules| !rules.is_empty());
+    let rules = Some(written.rules.into_owned()).filter(|rules| !rules.is_empty());
+    let state = written.memory.into_owned();
     if written.boot != boot {
         let remembered = SavedGuardState {
-            state: written.memory.into_rebooted(),
+            state: state.into_rebooted(),
             ..SavedGuardState::default()
         };
         return (remembered, rules);
     }
+    let first = written.first.into_iter();
     let remembered = SavedGuardState {
-        state: written.memory.into_restarted(),
+        state: state.into_restarted(),
         history: SampleHistory {
-            first_seen: written.first.into_iter().into_map(),
-            devices: written.devices,
+            first_seen: first
+                .map(|(run, since)| (run.into_owned(), since))
+                .into_map(),
+            devices: written.devices.into_owned(),
         },
-        counts: written.today,
+        counts: written.today.into_owned(),
     };
     (remembered, rules)
 }
@@ -111,14 +105,17 @@ fn save_within(
     longest: usize,
 ) -> std::io::Result<SavedExtent> {
     let to_text = |memory: &GuardState| {
-        let written = WrittenGuardState {
+        let first = remembered.history.first_seen.iter();
+        let written = GuardStateFile {
             version: state_file::VERSION,
-            boot,
-            rules,
-            memory,
-            first: remembered.history.first_seen.iter().collect(),
-            devices: &remembered.history.devices,
-            today: &remembered.counts,
+            boot: Cow::Borrowed(boot),
+            rules: Cow::Borrowed(rules),
+            memory: Cow::Borrowed(memory),
+            first: first
+                .map(|(run, since)| (Cow::Borrowed(run), *since))
+                .collect(),
+            devices: Cow::Borrowed(&remembered.history.devices),
+            today: Cow::Borrowed(&remembered.counts),
         };
         state_file::to_text_within(&written, longest)
     };
