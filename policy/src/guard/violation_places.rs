@@ -60,7 +60,7 @@ impl From<&ViolationState> for ViolationProgress {
 impl<'a> PlaceOwner<'a> {
     /// The owner of a violation by its subject, present or not. `number` distinguishes violations
     /// of no single person.
-    pub(crate) fn of_violation(
+    pub(crate) fn from_violation(
         subject: &'a ViolationSubject,
         violation: &'a ViolationState,
         number: usize,

@@ -77,21 +77,21 @@ impl GuardState {
         let conduct = self.conduct.iter().map(|(rule, state)| {
             let state = BehaviourState {
                 digest: state.digest,
-                waste: copy_of(&state.waste, &of_jobs),
-                runaway: copy_of(&state.runaway, &of_runs),
-                cpu: copy_of(&state.cpu, &of_jobs),
-                growth: copy_of(&state.growth, &of_runs),
+                waste: copy_kept(&state.waste, &of_jobs),
+                runaway: copy_kept(&state.runaway, &of_runs),
+                cpu: copy_kept(&state.cpu, &of_jobs),
+                growth: copy_kept(&state.growth, &of_runs),
             };
             (rule.clone(), state)
         });
         Self {
             until: self.until,
             by: self.by,
-            jobs: copy_of(&self.jobs, &jobs),
-            loads: copy_of(&self.loads, &of_runs),
+            jobs: copy_kept(&self.jobs, &jobs),
+            loads: copy_kept(&self.loads, &of_runs),
             devices: self.devices.clone(),
             conduct: conduct.into_map(),
-            violations: self.violations_of_part(part.violations),
+            violations: self.select_violations(part.violations),
             ended: self.ended.clone(),
             cooling: self.cooling.clone(),
             breaker: self.breaker.clone(),
@@ -104,11 +104,11 @@ impl GuardState {
     }
 
     /// The most important violations, by the shares of people.
-    fn violations_of_part(&self, count: usize) -> BTreeMap<RuleName, RuleViolations> {
+    fn select_violations(&self, count: usize) -> BTreeMap<RuleName, RuleViolations> {
         let mut places = Vec::new();
         for (rule, of_rule) in &self.violations {
             for (subject, violation) in &of_rule.of {
-                let owner = PlaceOwner::of_violation(subject, violation, places.len());
+                let owner = PlaceOwner::from_violation(subject, violation, places.len());
                 let opened = violation.opened.as_ref();
                 let is_of_process =
                     matches!(subject, ViolationSubject::Job(_) | ViolationSubject::Run(_));
@@ -149,7 +149,7 @@ fn select<'k, K: Ord + 'k>(
     interleave(by_share).into_iter().take(count).into_set()
 }
 
-fn copy_of<K: Ord, V: Clone>(
+fn copy_kept<K: Ord, V: Clone>(
     map: &BTreeMap<Arc<K>, V>,
     kept: &BTreeSet<&K>,
 ) -> BTreeMap<Arc<K>, V> {

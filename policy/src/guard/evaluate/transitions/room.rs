@@ -94,8 +94,8 @@ fn list_places<'a>(
             existing.extend(index);
             let holds = |index: &SubjectIndex| matches!(found.get(index), Some(Finding::Holds(_)));
             let owner = match index {
-                Some(index) => owner_of_index(context, index, position),
-                None => PlaceOwner::of_violation(subject, violation, position),
+                Some(index) => find_owner(context, index, position),
+                None => PlaceOwner::from_violation(subject, violation, position),
             };
             let rank = PlaceRank {
                 action: response.action,
@@ -116,7 +116,7 @@ fn list_places<'a>(
             }
             // States and findings have separate numbers as owners.
             let number = usize::MAX - places.len();
-            let owner = owner_of_index(context, *index, number);
+            let owner = find_owner(context, *index, number);
             let rank = PlaceRank {
                 action: response.action,
                 mode: response.mode,
@@ -134,7 +134,7 @@ fn list_places<'a>(
 }
 
 /// The owner of a subject that is present.
-fn owner_of_index<'a>(
+fn find_owner<'a>(
     context: &'a EvaluationContext<'_>,
     subject: SubjectIndex,
     number: usize,
