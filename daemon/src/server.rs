@@ -56,6 +56,7 @@ pub(crate) struct ServerContext {
     pub(crate) full_scan: FullScan,
     pub(crate) inspector: Arc<ProcessInspector>,
     pub(crate) query_queue: FairQueue,
+    pub(crate) snooze_queue: FairQueue,
     pub(crate) replays: ReplayThreads,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,

@@ -12,9 +12,8 @@ use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus, Snooz
 use gpukill_policy::guard::{CompiledRules, SnoozeError};
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 
@@ -39,48 +38,15 @@ pub(super) struct SnoozeCommand {
     pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, SnoozeError>>,
 }
 
-/// The users with a snooze request in progress.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SnoozePermits(Arc<Mutex<BTreeSet<u32>>>);
-
-/// The permit of one user for a request, until it is dropped.
-pub(super) struct SnoozePermit {
-    permits: SnoozePermits,
-    uid: u32,
-}
-
-/// The maximum number of users with a request: a quarter of the queue of the guard.
-const MAX_SNOOZE_REQUESTS: usize = 4;
-
-impl SnoozePermits {
-    /// A permit for this user; `None` if the user has one already, or too many others do.
-    pub(super) fn acquire(&self, uid: u32) -> Option<SnoozePermit> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_free = users.len() < MAX_SNOOZE_REQUESTS && users.insert(uid);
-        is_free.then(|| SnoozePermit {
-            permits: self.clone(),
-            uid,
-        })
-    }
-}
-
-impl Drop for SnoozePermit {
-    fn drop(&mut self) {
-        let users = self.permits.0.lock();
-        users
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.uid);
-    }
-}
-
 /// How long the sender of signals waits for the guard: it evaluates for some milliseconds, and the
 /// disk may be slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl EnforcementObserver for GuardObserver {
-    fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool {
+    fn confirm_start(&self, enforcement: &Arc<Enforcement>, rules: &Arc<CompiledRules>) -> bool {
         let (answer, answered) = sync_channel(1);
-        let command = GuardCommand::ConfirmStart(Arc::clone(enforcement), answer);
+        let command =
+            GuardCommand::ConfirmStart(Arc::clone(enforcement), Arc::clone(rules), answer);
         self.commands.send(command).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
     }
 
@@ -106,12 +72,11 @@ impl EnforcementObserver for GuardObserver {
 }
 
 impl GuardWorker {
-    /// Starts to end a chosen job.
-    pub(super) fn enforce(&mut self, enforcement: Enforcement) {
+    /// Starts to end a job that was chosen by these rules.
+    pub(super) fn enforce(&mut self, enforcement: Enforcement, rules: Arc<CompiledRules>) {
         let Some(armed) = &self.enforcer else {
             return;
         };
-        let rules = Arc::clone(&self.in_force.borrow().rules.compiled);
         let enforcement = Arc::new(enforcement);
         let started = armed.enforcer.enforce(&enforcement, rules, &armed.observer);
         if let Err(outcome) = started {
@@ -119,13 +84,18 @@ impl GuardWorker {
         }
     }
 
-    /// Whether the first signal may be sent to this job now: its rule still applies, and the start
-    /// of the signals is saved.
-    pub(super) fn confirm_start(&mut self, enforcement: &Enforcement) -> bool {
+    /// Whether the first signal may be sent now to this job, which was chosen by these rules: no
+    /// change of the rules withdraws it, and the start of the signals is saved.
+    pub(super) fn confirm_start(
+        &mut self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> bool {
         // A job that was chosen before the circuit breaker tripped is one of those that may be
         // ended.
-        let rules = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
-        if !self.state.state.may_execute(&rules, enforcement) {
+        let now = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
+        let is_withdrawn = enforcement.withdrawal_reason(rules, &now).is_some();
+        if is_withdrawn || !self.state.state.is_still_chosen(enforcement) {
             return false;
         }
         self.state.state.mark_started(enforcement);
@@ -167,7 +137,8 @@ impl GuardWorker {
     /// Resumes enforcement at the request of this user.
     pub(super) fn resume(&mut self, caller_uid: u32) {
         let memory = &self.state.state;
-        if memory.tripped_at().is_none() && memory.doubt().is_none() {
+        let tripped_at = memory.tripped_at().or(memory.others_tripped_at());
+        if tripped_at.is_none() && memory.doubt().is_none() {
             return;
         }
         self.state.state.resume();

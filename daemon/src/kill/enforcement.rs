@@ -33,10 +33,12 @@ const SLOT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Takes the results of enforcements.
 pub(crate) trait EnforcementObserver: Clone + Send + 'static {
-    /// Called right before the first signal. After `false` no signal is sent.
-    fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool;
+    /// Called right before the first signal of an enforcement that was chosen by these rules. After
+    /// `false` no signal is sent.
+    fn confirm_start(&self, enforcement: &Arc<Enforcement>, rules: &Arc<CompiledRules>) -> bool;
 
-    /// Why an enforcement that began by these rules gets no further signal; `None` where it does.
+    /// Why an enforcement that was chosen by these rules gets no further signal; `None` where it
+    /// does.
     /// Called before the signals of each step.
     fn withdrawal_reason(
         &self,
@@ -55,7 +57,7 @@ pub(crate) trait EnforcementObserver: Clone + Send + 'static {
 }
 
 impl KillService {
-    /// Ends the job on a thread of its own. `rules` are those in force.
+    /// Ends the job on a thread of its own. `rules` are those by which it was chosen.
     ///
     /// # Errors
     /// The outcome if no thread can be started. The observer does not get it: the caller takes the
@@ -122,7 +124,7 @@ impl KillService {
             planned.map_err(|outcome| (outcome, SignalStatus::Unsent))?;
         let caller = Authority::guard_caller();
         let owner = (KillOwner::from_caller(&caller), caller.limit_group);
-        if !observer.confirm_start(enforcement) {
+        if !observer.confirm_start(enforcement, rules) {
             let why = "the current rules do not end it any more, or the decision cannot be stored";
             return Err(unenforced(why.to_owned()));
         }

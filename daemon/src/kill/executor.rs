@@ -16,7 +16,7 @@ use gpukill_policy::access::Caller;
 use gpukill_policy::kill::device_use::device_users;
 use gpukill_policy::kill::outcome::{KillCompletion, completion};
 use gpukill_policy::kill::protection::DaemonFamily;
-use gpukill_policy::kill::recheck::{NamedContainers, RecheckContext, veto};
+use gpukill_policy::kill::recheck::{KnownNames, RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoMap as _;
@@ -183,8 +183,8 @@ struct Execution<'a> {
     gpu_users: BTreeSet<ProcessKey>,
     /// All processes before the first signal.
     initial_table: Arc<ProcessTable>,
-    /// The containers with a name in that table.
-    containers: NamedContainers,
+    /// The names that the processes of that table show.
+    names: KnownNames,
     /// The ancestors of this daemon and its own processes, in that table.
     family: DaemonFamily,
     /// All processes that were planned, and their late members.
@@ -217,7 +217,7 @@ impl<'a> Execution<'a> {
             before: published.clone(),
             gpu_users: device_users(&published.snapshot, &published.holders),
             initial_table: Arc::default(),
-            containers: NamedContainers::default(),
+            names: KnownNames::default(),
             family: DaemonFamily::default(),
             members: plan.targets.iter().map(|target| target.key).into_set(),
             observed: BTreeMap::new(),
@@ -271,7 +271,7 @@ impl<'a> Execution<'a> {
             .map(|(key, process)| (key, process.clone()))
             .into_map();
         self.family = DaemonFamily::new(std::process::id(), &table);
-        self.containers = NamedContainers::new(&table);
+        self.names = KnownNames::new(&table);
         self.initial_table = Arc::new(table);
         Ok(())
     }
@@ -334,7 +334,7 @@ impl<'a> Execution<'a> {
             roles: &roles,
             operators: &operators,
             processes: &self.initial_table,
-            containers: &self.containers,
+            names: &self.names,
             before: self.observed.get(&target.key),
             person: self.authorization.required_uid,
             family: &self.family,

@@ -18,14 +18,15 @@ const MAX_SHORT_PROCESSES: usize = 4;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum VerdictHolder {
-    Person(PersonKey),
+    /// As [`PersonKey::share`]: containers that root started have one allowance.
+    Person(Option<u32>),
     /// A violation of no single person: the rules limit the number of these subjects.
     Subject(ViolationSubject),
 }
 
 impl AllowanceHolder for VerdictHolder {
     fn is_exempt_from_total(&self) -> bool {
-        matches!(self, Self::Person(PersonKey::User(0)))
+        matches!(self, Self::Person(Some(0)))
     }
 }
 
@@ -75,8 +76,11 @@ impl VerdictAllowance {
             return Some(record);
         }
         let bytes = serde_json::to_string(&record).map_or(0, |text| text.len());
-        let person = affected_person(&record).map(|person| VerdictHolder::Person(person.into()));
-        let holder = person.unwrap_or_else(|| VerdictHolder::Subject(record.subject.clone()));
+        let holder = match (affected_person(&record), &record.subject) {
+            (Some(person), _) => VerdictHolder::Person(PersonKey::from(person).share()),
+            (None, ViolationSubject::Run(_)) => VerdictHolder::Person(None),
+            (None, subject) => VerdictHolder::Subject(subject.clone()),
+        };
         match (self.0.use_bytes(holder, bytes, now), importance) {
             (true, _) => Some(record),
             (false, Importance::Note) => None,
@@ -226,6 +230,18 @@ mod tests {
             allowance.limit_records(vec![violated(1_000)], later).len(),
             1
         );
+        // Any number of containers has the allowance of one person.
+        let of_container = |nth: usize| {
+            let mut job = job(1);
+            job.owner = Person {
+                name: format!("container {nth}"),
+                uid: None,
+            };
+            record(ViolationSubject::Job(job), 1, GuardStep::Violated)
+        };
+        let of_containers = (0..1_000).map(of_container).collect();
+        let kept = allowance.limit_records(of_containers, now);
+        assert!(kept.len() > 50 && stored_bytes(&kept) <= MAX_BYTES_PER_PERSON);
         // All together are limited, except for root.
         let all = (1..20).flat_map(|uid| vec![violated(uid); 100]).collect();
         assert!(stored_bytes(&allowance.limit_records(all, later)) <= MAX_BYTES);

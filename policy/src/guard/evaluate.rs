@@ -89,7 +89,7 @@ pub(crate) fn evaluate_within(
     }
     let follows = state.prepare_for(compiled_rules, sample);
     let mut context = context::build_context(compiled_rules, state, sample);
-    let mut findings = Findings::with_room(bounds.findings);
+    let mut findings = Findings::new(&context, bounds.findings);
     let mut overflow = Overflow::default();
     access::evaluate(&context, &mut findings);
     idle::update_jobs(state, &mut context);

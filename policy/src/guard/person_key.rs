@@ -13,6 +13,18 @@ pub(crate) enum PersonRef<'a> {
     Called(&'a str),
 }
 
+impl PersonRef<'_> {
+    /// The share of this person in what is divided equally among people; `None` for the one
+    /// share of all owners who are no user of the host: one person may start any number of
+    /// containers.
+    pub(crate) const fn share(self) -> Option<u32> {
+        match self {
+            Self::User(uid) => Some(uid),
+            Self::Called(_) => None,
+        }
+    }
+}
+
 impl<'a> From<&'a Person> for PersonRef<'a> {
     fn from(person: &'a Person) -> Self {
         match person.uid {
@@ -30,6 +42,18 @@ pub enum PersonKey {
     User(u32),
     /// An owner who is no user, such as a container.
     Called(String),
+}
+
+impl PersonKey {
+    /// The share of this person in what is divided equally among people; `None` for the one
+    /// share of all owners who are no user of the host.
+    #[must_use]
+    pub const fn share(&self) -> Option<u32> {
+        match self {
+            Self::User(uid) => Some(*uid),
+            Self::Called(_) => None,
+        }
+    }
 }
 
 impl From<&Person> for PersonKey {

@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod device_reporting;
 pub(crate) mod evidence;
 pub(crate) mod pairs;
+mod saved_part;
 pub(crate) mod streak;
 pub(crate) mod window;
 
@@ -25,6 +26,7 @@ use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{OpenViolation, RuleName, RunKey, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
+pub use saved_part::SavedPart;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

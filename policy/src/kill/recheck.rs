@@ -24,8 +24,8 @@ pub struct RecheckContext<'a> {
     pub operators: &'a str,
     /// Every process, read when the execution of the plan started.
     pub processes: &'a ProcessTable,
-    /// The containers among them.
-    pub containers: &'a NamedContainers,
+    /// The names that they show.
+    pub names: &'a KnownNames,
     /// The daemon's ancestors and own processes among them.
     pub family: &'a DaemonFamily,
     /// The protection of processes.
@@ -44,13 +44,16 @@ pub struct RecheckContext<'a> {
     pub had_signal: bool,
 }
 
-/// The containers of a process table with a known name, by id and user manager. Thousands of
-/// rechecks look them up.
+/// The names that the processes of a table show. Thousands of rechecks look them up.
 #[derive(Debug, Clone, Default)]
-pub struct NamedContainers(BTreeMap<(ContainerId, Option<u32>), Container>);
+pub struct KnownNames {
+    /// The containers with a known name, by id and user manager.
+    containers: BTreeMap<(ContainerId, Option<u32>), Container>,
+    users: BTreeMap<u32, String>,
+}
 
-impl NamedContainers {
-    /// The named containers of these processes. If processes of one container have several
+impl KnownNames {
+    /// The names that these processes show. If processes of one container have several
     /// names for it, that of the lowest PID counts.
     #[must_use]
     pub fn new(processes: &ProcessTable) -> Self {
@@ -60,11 +63,14 @@ impl NamedContainers {
             let key = (container.id.clone(), container.manager);
             named.entry(key).or_insert_with(|| container.clone());
         }
-        Self(named)
+        Self {
+            containers: named,
+            users: user_names(processes),
+        }
     }
 
-    fn find(&self, (id, manager): ContainerKey<'_>) -> Option<&Container> {
-        self.0.get(&(id.clone(), manager))
+    fn find_container(&self, (id, manager): ContainerKey<'_>) -> Option<&Container> {
+        self.containers.get(&(id.clone(), manager))
     }
 }
 
@@ -148,7 +154,7 @@ fn with_earlier_facts(
     }
     // A process that was forked after the plan is never read with the name of its container.
     if !context.protection.containers.is_empty() && now.container.known().is_some_and(is_nameless) {
-        let named = container_key(&now).and_then(|key| context.containers.find(key));
+        let named = container_key(&now).and_then(|key| context.names.find_container(key));
         if let Some(container) = named {
             now.container = Reading::Value(Some(container.clone()));
         }
@@ -223,8 +229,8 @@ fn permission_outcome(
             uids.real
         ))),
         (Ruling::Deny(_), None) if matches!(now.uids, Reading::Value(_)) => {
-            let names = user_names(context.processes);
-            let ask = contact_text(now, context.roles, context.operators, &names);
+            let names = &context.names.users;
+            let ask = contact_text(now, context.roles, context.operators, names);
             Some(Outcome::Denied(ask))
         }
         (Ruling::Deny(_), None) => unclear(),

@@ -3,7 +3,6 @@
 //! after growing waits, and protect no other process of their job. A dry run notes the jobs
 //! that it counts as ended.
 
-use crate::digest::Digest;
 use crate::guard::person_key::PersonKey;
 use crate::guard::state::device_reporting::DeviceReporting;
 use crate::guard::state::{JobKey, pairs};
@@ -21,10 +20,9 @@ pub type PidStart = (u32, u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndedJob {
     pub(crate) at: Timestamp,
-    /// The rule, and the digest of its policy then.
-    pub(crate) rule: Option<(RuleName, Digest)>,
-    /// Digest of all rules then.
-    pub(crate) rule_set: Digest,
+    /// The rule that it was ended for.
+    #[serde(rename = "rule_name")]
+    pub(crate) rule: Option<RuleName>,
     pub(crate) progress: EndProgress,
     /// How often it was chosen before without a signal.
     pub(crate) tries: u32,

@@ -137,17 +137,13 @@ impl EndedJobs {
         self.cooling
             .extend(used.iter().map(|device| (device.clone(), self.at)));
         self.devices.extend(used.iter().cloned());
-        let policy = context.compiled_rules.find(&rule.source);
-        let rule =
-            policy.map(|policy| (rule.clone(), context.compiled_rules.policy_digest(policy)));
         let mut before = self.jobs.remove(job.key.as_ref());
         let survivors = before.as_mut().map(|it| std::mem::take(&mut it.survivors));
         let before = before.filter(|it| it.user == chosen.part);
         let without_signals = before.as_ref().filter(|it| !it.progress.had_signals());
         let ended = EndedJob {
             at: self.at,
-            rule,
-            rule_set: context.compiled_rules.digest(),
+            rule: Some(rule.clone()),
             progress: EndProgress::Chosen,
             tries: without_signals.map_or(0, EndedJob::tries_after),
             person: Some(PersonKey::from(&chosen.victim.job.owner)),

@@ -1,15 +1,15 @@
-//! Whether a change of the rules withdraws an enforcement that is under way. Only a change that
-//! may concern it does; what cannot be ruled out withdraws it.
+//! Whether a change of the rules withdraws an enforcement, before its first signal or between two
+//! signals. Only a change that may concern it does; what cannot be ruled out withdraws it.
 
 use super::order::Enforcement;
 use crate::guard::evaluate::{CompiledRules, PolicyIndex};
 use crate::guard::rules::{RuleSet, UserPolicy};
-use crate::select::user_number;
+use crate::select::{names_user, user_number};
 use gpukill_proto::guard::{GuardMode, Person, RuleName};
 
 impl Enforcement {
-    /// Why this enforcement, which began by the rules `before`, gets no further signal by the
-    /// rules `now`; `None` if it does.
+    /// Why this enforcement, which was chosen by the rules `before`, gets no further signal by
+    /// the rules `now`; `None` if it does.
     #[must_use]
     pub fn withdrawal_reason(
         &self,
@@ -86,14 +86,11 @@ fn is_same_policy((old, was): (&RuleSet, PolicyIndex), (new, is): (&RuleSet, Pol
 /// The policies that are the owner's, or may be. They replace other limits, and make the response
 /// to any rule milder.
 fn own_policies<'a>(rules: &'a RuleSet, owner: &'a Person) -> impl Iterator<Item = &'a UserPolicy> {
+    // An owner that is shown by the uid may have any name.
+    let is_nameless = owner.uid.is_some() && owner.uid == user_number(&owner.name);
     rules.users.iter().filter(move |policy| {
-        owner
-            .uid
-            .is_some_and(|uid| match user_number(&policy.name) {
-                Some(number) => number == uid,
-                // An owner that is shown by the uid may have any name.
-                None => policy.name == owner.name || owner.name.parse() == Ok(uid),
-            })
+        names_user(&policy.name, owner.uid, Some(&owner.name))
+            || is_nameless && user_number(&policy.name).is_none()
     })
 }
 
@@ -179,6 +176,11 @@ mod tests {
             uid: Some(1_001),
         };
         let (bob, nameless) = (person("bob"), person("1001"));
+        // As a label names him.
+        let labelled = Person {
+            uid: None,
+            ..bob.clone()
+        };
         let (default, user) = (
             memory_rule(RuleSource::Default),
             memory_rule(RuleSource::User("bob".into())),
@@ -229,6 +231,11 @@ mod tests {
             ),
             (
                 (&default, &bob),
+                (own, warns.as_str()),
+                "the policy of its owner changed",
+            ),
+            (
+                (&default, &labelled),
                 (own, warns.as_str()),
                 "the policy of its owner changed",
             ),

@@ -2,6 +2,7 @@
 //! whether a job violates it.
 
 use super::super::limits::ResolvedLimit;
+use super::super::person_key::PersonRef;
 use super::super::rules::{ForbiddenBehaviour, IdleParams};
 use super::compiled_rules::PolicyIndex;
 use super::context::EvaluationContext;
@@ -118,27 +119,42 @@ pub(crate) fn limit_lookback(
     bound: usize,
     findings: &mut Findings,
 ) -> usize {
-    let mut windows: BTreeMap<usize, usize> = BTreeMap::new();
+    let owner = |job: usize| PersonRef::from(context.people[context.jobs[job].person]);
+    let mut windows: BTreeMap<PersonRef<'_>, usize> = BTreeMap::new();
     for check in &*checks {
         for (job, runs) in check.jobs() {
-            let person = context.jobs[job].person;
-            *windows.entry(person).or_default() += check.lookback_windows(runs);
+            *windows.entry(owner(job)).or_default() += check.lookback_windows(runs);
         }
     }
     if windows.values().sum::<usize>() <= bound {
         return 0;
     }
-    let share = fair_share(windows.into_values().collect(), bound);
-    let mut used: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+    for (person, count) in &windows {
+        *counts.entry(person.share()).or_default() += count;
+    }
+    let share = fair_share(counts.into_values().collect(), bound);
+    // All owners who are no user of the host divide one share.
+    let others = windows
+        .iter()
+        .filter(|(person, _)| person.share().is_none());
+    let share_of_other = fair_share(others.map(|(_, count)| *count).collect(), share);
+    let mut used: BTreeMap<PersonRef<'_>, usize> = BTreeMap::new();
+    let mut used_of_share: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     let (mut left, mut excess) = (bound, 0);
     for check in checks {
         // The first rules take the share of a person, so that it does not pass from rule to
         // rule.
         let left_out = check.retain_jobs(|job, windows| {
-            let used = used.entry(context.jobs[job].person).or_default();
-            let fits = *used + windows <= share && windows <= left;
+            let person = owner(job);
+            let most = person.share().map_or(share_of_other, |_| share);
+            let of_person = used.entry(person).or_default();
+            let of_share = used_of_share.entry(person.share()).or_default();
+            let fits =
+                *of_person + windows <= most && *of_share + windows <= share && windows <= left;
             if fits {
-                *used += windows;
+                *of_person += windows;
+                *of_share += windows;
                 left -= windows;
             }
             fits

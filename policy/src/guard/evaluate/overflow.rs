@@ -3,7 +3,8 @@
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EvaluationBounds {
-    /// Findings of one sample: one for each rule and subject.
+    /// Findings of one sample: one for each rule and subject. Beyond them each person has an
+    /// equal share of half as many, for conditions that hold.
     pub(crate) findings: usize,
     /// Violation states, confirmed or not. Each person has an equal share, or room for all
     /// of their violations.

@@ -30,6 +30,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Why no job of an owner who is no user is ended after too many ends.
+const OTHERS_STOPPED: &str = "too many jobs of containers were ended: none is until an admin sets \
+                              the mode again";
+
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
     context: &EvaluationContext<'_>,
@@ -62,9 +66,6 @@ pub(crate) fn apply(
         bounds.violations,
         (&mut records, overflow),
     );
-    // If findings were dropped, a missing finding does not show that a condition no longer
-    // holds.
-    let is_whole = findings.dropped == 0;
     let mut ended = EndedJobs::take_from(state, context);
     let device_reporting = std::mem::take(&mut state.device_reporting);
     let jobs = std::mem::take(&mut state.jobs);
@@ -90,7 +91,8 @@ pub(crate) fn apply(
             rule_response: (policy, &response),
             response: Cow::Borrowed(&response),
             records: &mut records,
-            is_conclusive: is_whole && (is_seen || rule.kind.is_access()),
+            findings,
+            is_conclusive: is_seen || rule.kind.is_access(),
             is_contiguous: follows,
             breaker: &mut breaker,
             snoozes: &mut snoozes,
@@ -108,7 +110,7 @@ pub(crate) fn apply(
                     violation.record_unknown();
                     true
                 }
-                None => evaluation.handle_not_violated(subject, violation, index.is_some()),
+                None => evaluation.handle_not_violated(subject, violation, index),
             }
         });
     }
@@ -146,6 +148,7 @@ struct RuleEvaluation<'l, 'a> {
     /// The response for the current subject.
     response: Cow<'l, RuleResponse>,
     records: &'l mut Vec<GuardRecord>,
+    findings: &'l Findings,
     /// Whether the sample shows if a condition holds.
     is_conclusive: bool,
     /// Whether the sample begins where the last one ended, by clocks that agree. After a
@@ -176,7 +179,8 @@ impl<'l> RuleEvaluation<'l, '_> {
                 .compiled_rules
                 .ends_services(self.rule_response.0)
             && self.is_service(held);
-        let is_doubted = !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind);
+        let is_doubted =
+            !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind, subject);
         if is_service_only_warned || is_doubted {
             self.response.to_mut().action = GuardAction::Warn;
         }
@@ -337,12 +341,18 @@ impl<'l> RuleEvaluation<'l, '_> {
         }
         let is_repeated = chosen.is_repeated && self.breaker.allows_retry(max_ended);
         if !is_repeated && !self.breaker.allows(counted, &person, max_ended) {
-            if let Some(ended) = self.breaker.trip(counted, max_ended, at) {
+            if let Some(ended) = self.breaker.trip((counted, &person), max_ended, at) {
                 self.record(subject, GuardStep::Tripped { ended }, violation);
             }
             // A dry run goes on and records every end. Otherwise no further job is ended.
             if !self.is_dry_run() {
-                return violation.require_confirmation();
+                violation.require_confirmation();
+                if self.breaker.is_stopped_for(&person)
+                    && let Some(step) = violation.record_exempt(|| OTHERS_STOPPED.to_owned())
+                {
+                    self.record(subject, step, violation);
+                }
+                return;
             }
         }
         if !is_repeated {
@@ -372,10 +382,12 @@ impl<'l> RuleEvaluation<'l, '_> {
         &mut self,
         subject: &ViolationSubject,
         violation: &mut ViolationState,
-        is_present: bool,
+        index: Option<SubjectIndex>,
     ) -> bool {
         self.update_simulated(subject, violation);
-        let is_over = match (is_present, self.is_conclusive) {
+        // A subject that is gone has no findings.
+        let is_complete = index.is_none_or(|index| self.findings.is_complete(index));
+        let is_over = match (index.is_some(), self.is_conclusive && is_complete) {
             _ if !self.is_fully_reported(subject, violation) => {
                 violation.record_unknown();
                 false

@@ -5,7 +5,7 @@ use super::super::evaluate::{EvaluationBounds, Overflow, evaluate_within};
 use super::super::replay::{Replay, ReplayError};
 use super::super::state::JobKey;
 use super::*;
-use gpukill_proto::guard::{GuardRecord, GuardStep};
+use gpukill_proto::guard::{GuardRecord, GuardStep, Person, RuleKind, RuleSource};
 
 /// This many processes, each in a job of its own with 4 GiB.
 fn host_with(processes: u32) -> TestHost {
@@ -172,6 +172,37 @@ fn one_person_displaces_no_other() {
 }
 
 #[test]
+fn containers_have_one_share() {
+    let (mut world, mut memory) = (host_with(5), GuardState::default());
+    for pid in 11..=30 {
+        world
+            .start(pid, &format!("container c{}", pid.min(25)))
+            .uses(0, 4, 0);
+    }
+    let rules = CompiledRules::new(rules_with(1, &AT_ONCE));
+    let (overflow, _) = evaluate_two_samples((15, &rules), &mut memory, &mut world);
+    assert_eq!(overflow.violations, 10);
+    let owners = memory.violations().into_iter();
+    let owners = owners.filter_map(|mut it| it.evidence.runs.swap_remove(0).owner);
+    let (users, containers): (Vec<Person>, Vec<Person>) = owners.partition(|it| it.uid.is_some());
+    assert_eq!((users.len(), containers.len()), (5, 10));
+    // The containers divide it: the six jobs of the last have one place.
+    let of_last = containers.iter().filter(|it| it.name == "container c25");
+    assert!(of_last.count() <= 1);
+    // So do they with what rules look back over.
+    let bounds = EvaluationBounds {
+        lookback_windows: 15,
+        ..EvaluationBounds::LIVE
+    };
+    let rules = CompiledRules::new(rules_with(1, &waste()));
+    let sample = world.next_sample(SAMPLE_MS);
+    let evaluation = evaluate_within(&bounds, &rules, &mut memory, &sample);
+    assert_eq!(evaluation.overflow.lookback_windows, 10);
+    let windows = memory.conduct.values().flat_map(|it| it.waste.keys());
+    assert_eq!(windows.filter(|job| job.uid.is_some()).count(), 5);
+}
+
+#[test]
 fn warnings_displace_no_rule_that_ends_jobs() {
     let mut rules = rules_with(1, &AT_ONCE);
     rules.behaviours[0].measures.action = Some(GuardAction::Warn);
@@ -219,6 +250,50 @@ fn excess_findings_do_not_end_violations() {
         assert!(!evaluation.records.iter().any(is_over));
     }
     assert_eq!(memory.violations().len(), 3);
+}
+
+#[test]
+fn findings_of_one_person_displace_no_others() {
+    let mut rules = RuleSet {
+        defaults: memory_limit(6),
+        ..rules_with(2, &AT_ONCE)
+    };
+    for rule in &mut rules.behaviours {
+        rule.measures.action = Some(GuardAction::Warn);
+    }
+    let compiled_rules = CompiledRules::new(rules);
+    let bounds = EvaluationBounds {
+        findings: 30,
+        ..EvaluationBounds::LIVE
+    };
+    let (mut world, mut memory) = (host_with(0), GuardState::default());
+    for pid in 1..=20 {
+        world.start(pid, "eve").uses(0, 4, 0);
+    }
+    for pid in 21..=22 {
+        world.start(pid, "alice").uses(0, 4, 0);
+    }
+    let mut evaluate_next = |world: &mut TestHost| {
+        let sample = world.next_sample(SAMPLE_MS);
+        let evaluation = evaluate_within(&bounds, &compiled_rules, &mut memory, &sample);
+        assert!(evaluation.overflow.findings > 0);
+        let is_of_alice = |owner: Option<&Person>| owner == Some(&person("alice"));
+        let open = memory.violations().into_iter();
+        let open = open.filter(|it| it.rule.source == RuleSource::Rule("rule1".into()));
+        let of_alice = open.filter(|it| is_of_alice(it.evidence.runs[0].owner.as_ref()));
+        let is_over = |record: &GuardRecord| {
+            record.rule.kind == RuleKind::Memory && record.step == GuardStep::Over
+        };
+        (of_alice.count(), evaluation.records.iter().any(is_over))
+    };
+    // Her violations of the last rule are found.
+    evaluate_next(&mut world);
+    assert_eq!(evaluate_next(&mut world), (2, false));
+    // She holds less than her limit: that violation ends.
+    for pid in 21..=22 {
+        world.process(pid).uses(0, 1, 0);
+    }
+    assert!((0..100).any(|_| evaluate_next(&mut world).1));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tests of the recheck.
 
-use super::super::recheck::{NamedContainers, RecheckContext, veto};
+use super::super::recheck::{KnownNames, RecheckContext, veto};
 use super::super::*;
 use super::fixture::*;
 use crate::select::Glob;
@@ -58,7 +58,7 @@ fn context<'a>(
         roles: &test_host.roles,
         operators: "gpukill-operators",
         processes: &test_host.process_table,
-        containers: Box::leak(Box::new(NamedContainers::new(&test_host.process_table))),
+        names: Box::leak(Box::new(KnownNames::new(&test_host.process_table))),
         family: Box::leak(Box::new(test_host.daemon_family())),
         protection: &test_host.protection,
         before: test_host.process_table.get(&target.key.pid),
@@ -283,8 +283,16 @@ fn current_rights_and_protection_count() {
     let now = test_host.process_table[&300].clone();
     let target = target(&test_host, 300);
     let denied = Outcome::Denied("alice, or someone in group gpukill-operators".into());
-    let found = veto_for(&test_host, &target, &now, &caller(BOB, &[]), true);
+    let bob = caller(BOB, &[]);
+    let found = veto_for(&test_host, &target, &now, &bob, true);
     assert_eq!(found, Some(denied));
+    // The names are collected once for all targets, not from all processes for each.
+    let again = RecheckContext {
+        names: &KnownNames::default(),
+        ..context(&test_host, &target, &bob, true)
+    };
+    let denied = Outcome::Denied("someone in group gpukill-operators".into());
+    assert_eq!(veto(&target, &now, &again), Some(denied));
     assert_eq!(veto_for(&test_host, &target, &now, &olga(), true), None);
     test_host.roles.operator_group = None;
     let denied = Outcome::Denied("alice, or root".into());
