@@ -78,7 +78,7 @@ mod tests {
     const BOB: KillPerson = (LimitGroup::Person(1_001), None);
 
     #[test]
-    fn person_has_an_byte_allowance() {
+    fn person_has_an_hourly_allowance() {
         let (mut allowance, start) = (KillAllowance::default(), Instant::now());
         let half = MAX_BYTES_PER_PERSON / 2;
         assert!(allowance.0.use_bytes(ALICE, half, start));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn all_persons_have_an_byte_allowance() {
+    fn all_persons_have_an_hourly_allowance() {
         let (mut allowance, now) = (KillAllowance::default(), Instant::now());
         let people = (1..).map(|uid| (LimitGroup::Person(uid), None));
         let with_room = people
