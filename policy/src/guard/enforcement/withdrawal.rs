@@ -5,7 +5,7 @@ use super::order::Enforcement;
 use crate::guard::evaluate::{CompiledRules, PolicyIndex};
 use crate::guard::rules::{RuleSet, UserPolicy};
 use crate::select::{names_user, user_number};
-use gpukill_proto::guard::{GuardMode, Person, RuleName};
+use gpukill_proto::guard::{GuardMode, Person, RuleKind, RuleName};
 
 impl Enforcement {
     /// Why this enforcement, which was chosen by the rules `before`, gets no further signal by
@@ -45,8 +45,11 @@ fn reason_to_withdraw(
     let (was, is) = (&old.enforcement, &new.enforcement);
     let is_measured_alike =
         (was.utilization_window, was.idle_below) == (is.utilization_window, is.idle_below);
-    // Limits of a group replace the defaults, and the strictest of several groups counts.
-    let depends_on_groups = matches!(policy, PolicyIndex::Default | PolicyIndex::Group(_));
+    // Limits of a group replace the defaults, and the strictest of several groups counts. How much
+    // memory an idle process holds may be set by another policy than its idle limit.
+    let is_idle_limit = rule.kind == RuleKind::Idle && !matches!(policy, PolicyIndex::Behaviour(_));
+    let depends_on_groups =
+        is_idle_limit || matches!(policy, PolicyIndex::Default | PolicyIndex::Group(_));
     let changes = [
         (!is_same_rule, "its rule changed"),
         (is.grace > was.grace, "the grace period was extended"),
@@ -62,6 +65,10 @@ fn reason_to_withdraw(
         (
             depends_on_groups && old.groups != new.groups,
             "the policies of groups changed",
+        ),
+        (
+            is_idle_limit && old.defaults.idle_min_memory != new.defaults.idle_min_memory,
+            "the defaults changed",
         ),
     ];
     let reason = changes.into_iter().find(|(is_changed, _)| *is_changed);
@@ -98,7 +105,7 @@ fn own_policies<'a>(rules: &'a RuleSet, owner: &'a Person) -> impl Iterator<Item
 mod tests {
     use super::*;
     use crate::guard::rules::parse::parse;
-    use gpukill_proto::guard::{RuleKind, RuleSource};
+    use gpukill_proto::guard::RuleSource;
 
     const RULES: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 10\n\
                          [enforcement]\nhard_enforcement = true\nsoft_enforcement = false\n\
@@ -251,6 +258,38 @@ mod tests {
             ),
         ] {
             assert_eq!(reason_after(concerned, edit), Some(expected), "{edit:?}");
+        }
+    }
+
+    #[test]
+    fn idle_limit_depends_on_the_memory_in_other_policies() {
+        const IDLE: &str = "[global]\ndry_run = false\ndefault_idle_limit_minutes = 90\n\
+                            default_idle_min_memory_gb = 1\n\
+                            [enforcement]\nhard_enforcement = true\nsoft_enforcement = false\n\
+                            [user_policies.bob]\nidle_limit_minutes = 60\nmemory_limit_gb = 1\n\
+                            [group_policies.lab]\nmembers = ['bob']\nidle_limit_minutes = 80\n\
+                            idle_min_memory_gb = 2\n";
+        let bob = Person {
+            name: "bob".into(),
+            uid: Some(1_001),
+        };
+        let memory = memory_rule(RuleSource::User("bob".into()));
+        let idle = RuleName {
+            kind: RuleKind::Idle,
+            ..memory.clone()
+        };
+        for (old, new, expected) in [
+            ("memory_gb = 1\n", "memory_gb = 3\n", "the defaults changed"),
+            (
+                "memory_gb = 2\n",
+                "memory_gb = 3\n",
+                "the policies of groups changed",
+            ),
+        ] {
+            let (before, now) = (compile(IDLE), compile(&IDLE.replace(old, new)));
+            let reason = |rule| reason_to_withdraw((rule, &bob), &before, &now);
+            assert_eq!(reason(&idle), Some(expected));
+            assert_eq!(reason(&memory), None, "{expected}");
         }
     }
 }
