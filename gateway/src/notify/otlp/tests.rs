@@ -112,10 +112,10 @@ fn channel(headers: &str) -> OtlpChannel {
 
 /// The metrics of a request by their name.
 fn metrics(body: &[u8]) -> BTreeMap<String, Vec<u8>> {
-    let [resource_metrics] = messages(body, 1)[..] else {
+    let &[resource_metrics] = messages(body, 1).as_slice() else {
         panic!("not one resource");
     };
-    let [scope_metrics] = messages(resource_metrics, 2)[..] else {
+    let &[scope_metrics] = messages(resource_metrics, 2).as_slice() else {
         panic!("not one scope");
     };
     let all = messages(scope_metrics, 2).into_iter();

@@ -269,7 +269,7 @@ fn status(families: &[Family]) -> Option<Family> {
     )
 }
 
-/// The share of memory in use, of each GPU whose total and used memory are known.
+/// The share of memory in use, of each GPU with known total and used memory.
 fn memory_utilization(families: &[Family]) -> Option<Family> {
     let totals = samples(families, "gpukill_gpu_memory_total_bytes");
     let used = samples(families, "gpukill_gpu_memory_used_bytes").iter();

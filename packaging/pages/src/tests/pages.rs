@@ -58,7 +58,9 @@ fn page_shows_what_help_shows() {
     for (path, command) in all() {
         let page = page_text(&path);
         let about = command.get_about().unwrap().to_string();
-        let is_root = !path.contains("gpukillctl-");
+        let is_root = !["gpukillctl-", "gpukill-gateway-"]
+            .iter()
+            .any(|program| path.contains(program));
         for argument in command.get_arguments().filter(|it| !it.is_hide_set()) {
             let long = argument.get_long();
             let is_there = long.is_none_or(|long| page.contains(&format!(r"\fB--{long}\fR")));

@@ -129,9 +129,10 @@ fn answers_have_the_fields_of_their_schemas() {
         let schema = api.pointer(&reference[1..]).expect("a schema");
         let required = schema["required"].as_array().expect("fields");
         let fields = required.iter().map(|field| field.as_str().expect("a name"));
+        let fields: BTreeSet<&str> = fields.collect();
         let answer = busy.gateway.get(&path.replace("{pid}", &pid));
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-        assert_eq!(members(&answer.json()), fields.collect(), "{path}");
+        assert_eq!(members(&answer.json()), fields, "{path}");
         checked += 1;
     }
     assert!(checked >= 17, "{checked} paths have documents");
