@@ -54,7 +54,7 @@ pub struct DaemonStatus {
 pub struct CountersReport {
     /// The actions that ended, recorded or not, and those that were refused.
     pub actions: Vec<ActionCount>,
-    /// The decisions of the guard; withheld from a caller from whom other users are hidden.
+    /// The decisions of the guard; withheld from a caller who does not see other users.
     pub decisions: Reading<Vec<DecisionCount>>,
     /// The calls and connections that the daemon refused.
     pub refusals: Vec<RefusalCount>,

@@ -175,7 +175,7 @@ pub(super) fn status_line(report: &GuardReport) -> String {
     format!("{mode}; {rules}, {open}; {today}")
 }
 
-/// The note for a caller from whom other users are hidden: for that caller none is not zero.
+/// The note for a caller who does not see other users: what is hidden is not zero.
 pub(crate) fn hidden_note(status: &DaemonStatus) -> Option<Line> {
     let is_hidden = status.counters.decisions == Reading::Withheld;
     is_hidden.then(|| Line::with_tone(HIDDEN_NOTE, Tone::Faint))

@@ -485,7 +485,7 @@ impl From<&SnoozedRule> for SnoozedRuleDocument {
     }
 }
 
-/// Postpones the end of a job whose owner was warned.
+/// Postpones the end of a job after its owner was warned.
 pub(super) fn snooze(
     context: &mut ActContext<'_>,
     _: &Parameters,

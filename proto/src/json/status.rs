@@ -62,7 +62,7 @@ document! {
     /// What has happened since the daemon started.
     CountersDocument(counters: &CountersReport) {
         actions: Vec<ActionCountDocument> = documents(&counters.actions),
-        /// `null` for a caller from whom other users are hidden.
+        /// `null` for a caller who does not see other users.
         decisions: Option<Vec<DecisionCountDocument>> =
             map_ref(&counters.decisions, |all| -> Vec<DecisionCountDocument> { documents(all) }),
         refusals: Vec<RefusalCountDocument> = documents(&counters.refusals),

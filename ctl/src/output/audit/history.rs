@@ -138,7 +138,8 @@ pub(in crate::output) fn heading(
     Line::plain(format!("{count}{dot}{since} to {until}")).cut(style.width, style.symbols)
 }
 
-/// The line below a table without entries whose time range starts before anything was recorded.
+/// The line below a table without entries, when its time range starts before anything was
+/// recorded.
 pub(crate) fn beginning_line(
     span: TimeSpan,
     recorded_since: Option<Timestamp>,

@@ -36,7 +36,7 @@ impl EditEffect {
         self.mode > GuardMode::DryRun && may_end
     }
 
-    /// The effect after an edit whose affected jobs were shown before.
+    /// The effect after an edit, when the affected jobs were shown before it.
     pub(crate) fn without_jobs(self) -> Self {
         let previous = match self.previous {
             PreviousState::SameMode => PreviousState::OtherMode,

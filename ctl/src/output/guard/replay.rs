@@ -144,7 +144,7 @@ fn gpu_hours(ms: u64) -> String {
     }
 }
 
-/// A job that rules would have ended, or whose owner they would only have warned.
+/// A job that rules would have ended, or only warned about.
 struct ReplayedJob<'a> {
     /// The end; the first warning if there was no end.
     record: &'a GuardRecord,
