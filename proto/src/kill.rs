@@ -118,8 +118,8 @@ pub(crate) fn check_signal_timeout(timeout_ms: u64) -> Result<(), String> {
 }
 
 impl KillSelector {
-    /// Formats the selector as options of `gpukillctl kill`, for the record of this caller, whose
-    /// own number is `--mine`.
+    /// Formats the selector as options of `gpukillctl kill`, for the record of this caller: the
+    /// caller's own number is `--mine`.
     #[must_use]
     pub fn text_for_caller(&self, uid: u32) -> String {
         self.options(Some(uid)).join(" ")

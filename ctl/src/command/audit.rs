@@ -230,7 +230,7 @@ fn request_samples(
 /// the number of entries and the cursor of the next page.
 type RequestPage<'a, C> = &'a mut dyn FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Error>;
 
-/// Requests pages, whose cursors descend, until there are `limit` entries or no more; a limit of
+/// Requests pages with descending cursors until there are `limit` entries or no more; a limit of
 /// 0 means all.
 pub(super) fn collect_pages<C: Ord + Copy>(
     limit: u32,

@@ -11,8 +11,8 @@ use crate::output::audit::history::TimeSpan;
 use crate::settings::Settings;
 use gpukill_proto::units::Timestamp;
 
-/// A row of the store that began before a moment may end this much later: an hour, whose last
-/// sample takes up to an hour and five minutes. Rows are archived by their end and deleted by
+/// A row of the store that began before a moment may end this much later: an hour, and the last
+/// sample in it takes up to an hour and five minutes. Rows are archived by their end and deleted by
 /// their beginning.
 const MAX_ROW_SECONDS: i64 = 7_500;
 
