@@ -2,7 +2,7 @@
 
 use crate::exit::Error;
 use crate::output::audit::actions::{KillSummary, caller_text, kill_outcome_text, summarize_kill};
-use crate::output::audit::history::{Coverage, PagedEntry, TimeSpan, heading};
+use crate::output::audit::history::{PagedEntry, TimeSpan, heading};
 use crate::output::csv::{self, Header};
 use crate::output::guard::{measured_text, step_text, subject_name};
 use crate::output::style::{OutputStyle, Symbols};
@@ -62,7 +62,7 @@ impl PagedEntry for TimelineItem {
         self
     }
 
-    fn lines(entries: &[Self], span: TimeSpan, _: &Coverage, style: &OutputStyle) -> Vec<Line> {
+    fn lines(entries: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
         lines(entries, span, style)
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct UsageReportView<'a> {
     /// The host name, as the daemon states it.
     pub host: &'a str,
     pub span: TimeSpan,
+    /// The group of the people in the summary; `None` for all people.
+    pub group: Option<&'a str>,
     pub summary: &'a AuditSummary,
     /// The times of all devices in the period of the same length before; `None` if nothing was
     /// recorded then.
@@ -49,11 +51,15 @@ pub(crate) fn lines(report: &UsageReportView<'_>, style: &OutputStyle) -> Vec<Li
         width: Some(width),
         ..*style
     };
+    let people = match report.group {
+        Some(group) => format!("People of group {}", escaped(group, style.symbols)),
+        None => "People".to_owned(),
+    };
     let mut lines = vec![heading(report, style), Line::default()];
     lines.extend(use_lines(report, style));
     for (title, part) in [
         ("Look at", finding_lines(report, style)),
-        ("People", people_lines(report.summary, style)),
+        (people.as_str(), people_lines(report, style)),
         ("Actions", action_lines(report.totals, style)),
         ("Faults and alerts", fault_lines(report, style)),
     ] {
@@ -291,9 +297,14 @@ fn several(count: u64, one: &str) -> String {
 }
 
 /// The use by each owner.
-fn people_lines(summary: &AuditSummary, style: &OutputStyle) -> Vec<Line> {
+fn people_lines(report: &UsageReportView<'_>, style: &OutputStyle) -> Vec<Line> {
+    let summary = report.summary;
     if summary.owners.is_empty() {
-        return Vec::new();
+        // A group that is mistyped has no people either.
+        let none = report
+            .group
+            .map(|_| "no process of this group used a GPU".to_owned());
+        return text_lines(none.into_iter().collect(), style);
     }
     let mut table = Table::new(vec![
         Column::left("OWNER", WhenNarrow::Shrinks(12)),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::output::audit::actions::ActionEntry;
-use crate::output::audit::history::Coverage;
+use crate::output::audit::history::{Coverage, Remaining, table_lines};
 use crate::output::audit::summary::{SummaryView, lines as summary_lines, weekly};
 use crate::output::fixtures::{actions, id, older_records, runs, series, summary};
 use gpukill_proto::audit::{ActionRecord, AuditSeries, AuditSummary, Gap, RunRecord, UsageTimes};
@@ -41,6 +41,7 @@ fn of_a_week(summary: &AuditSummary) -> SummaryView<'_> {
         summary,
         span: WEEK,
         only: vec![],
+        recorded_since: Some(NOW.plus_seconds(-30 * 86_400)),
         now: NOW,
     }
 }
@@ -62,16 +63,49 @@ fn runs_end_with_the_newest_at_every_width() {
     };
     for width in [80, 100, 120, 160] {
         let style = style(Some(width));
-        let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
+        let lines = table_lines(&runs(), WEEK, &coverage, Remaining::None, &style);
+        let shown = text(&lines, &style);
         check_width(&shown, width);
         check(&format!("audit-runs-{width}.txt"), &shown);
     }
     let style = ascii(100);
-    let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
+    let lines = table_lines(&runs(), WEEK, &coverage, Remaining::None, &style);
+    let shown = text(&lines, &style);
     assert!(shown.is_ascii(), "{shown}");
-    let nothing = text(&RunRecord::lines(&[], WEEK, &coverage, &style), &style);
-    assert!(nothing.starts_with("no runs | "), "{nothing}");
-    assert!(nothing.contains("Not seen: "), "{nothing}");
+}
+
+#[test]
+fn table_names_what_is_not_recorded_and_that_there_is_more() {
+    let style = style(None);
+    let coverage = Coverage {
+        gaps: vec![Gap {
+            from: NOW.plus_seconds(-40_000),
+            until: NOW.plus_seconds(-39_280),
+        }],
+        recorded_since: Some(NOW.plus_seconds(-86_400)),
+    };
+    let last = |runs: &[RunRecord], rest| {
+        let shown = text(&table_lines(runs, WEEK, &coverage, rest, &style), &style);
+        shown
+            .lines()
+            .skip(runs.len())
+            .map(ToOwned::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let nothing = last(&[], Remaining::None);
+    assert_eq!(
+        nothing,
+        [
+            "no runs · 2026-11-14 14:02:31 to 2026-11-21 14:02:31",
+            "Not seen: Sat 02:55 to 03:07",
+            "Not seen: nothing is recorded before 2026-11-20 14:02:31",
+        ]
+    );
+    let more = last(&runs(), Remaining::More);
+    assert_eq!(
+        more.last().map(String::as_str),
+        Some("there are more: --limit 0 shows all")
+    );
 }
 
 #[test]
@@ -124,10 +158,7 @@ fn day_that_begins_at_another_time_has_it() {
 fn samples_are_newest_first() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(
-            &AuditRecord::lines(&records(), DAY, &Coverage::default(), &style),
-            &style,
-        );
+        let shown = text(&AuditRecord::lines(&records(), DAY, &style), &style);
         check(&format!("audit-{width}.txt"), &shown);
     }
 }
@@ -136,10 +167,7 @@ fn samples_are_newest_first() {
 fn older_record_shows_the_covered_time() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(
-            &AuditRecord::lines(&older_records(), DAY, &Coverage::default(), &style),
-            &style,
-        );
+        let shown = text(&AuditRecord::lines(&older_records(), DAY, &style), &style);
         check_width(&shown, width);
         check(&format!("audit-older-{width}.txt"), &shown);
     }
@@ -212,12 +240,7 @@ fn acted(entries: Vec<ActionRecord>, style: &OutputStyle) -> Vec<Line> {
         let is_there = record.device == Some(id(7));
         ActionEntry::new(record, is_there.then_some(7)).trim_for_table()
     });
-    ActionEntry::lines(
-        &entries.collect::<Vec<_>>(),
-        WEEK,
-        &Coverage::default(),
-        style,
-    )
+    ActionEntry::lines(&entries.collect::<Vec<_>>(), WEEK, style)
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The screens of `audit timeline`.
 
 use super::*;
-use crate::output::audit::history::Coverage;
 use crate::output::audit::timeline::TimelineItem;
 use crate::output::fixtures::{host_timeline, hostile_timeline, timeline};
 use gpukill_proto::audit::TimelineEntry;
@@ -21,7 +20,7 @@ const TWO_DAYS: TimeSpan = TimeSpan {
 fn shown(entries: Vec<TimelineEntry>, span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
     let items = entries.into_iter().map(TimelineItem::new);
     let items: Vec<TimelineItem> = items.map(TimelineItem::trim_for_table).collect();
-    TimelineItem::lines(&items, span, &Coverage::default(), style)
+    TimelineItem::lines(&items, span, style)
 }
 
 #[test]

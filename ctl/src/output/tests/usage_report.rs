@@ -41,6 +41,7 @@ fn shown(summary: &AuditSummary, totals: &ActionTotals, style: &OutputStyle) -> 
     let report = UsageReportView {
         host: "lab1",
         span: WEEK,
+        group: None,
         summary,
         times_before: Some(UsageTimes {
             busy_ms: 47,
@@ -119,6 +120,7 @@ fn quiet_period_is_short() {
     let report = UsageReportView {
         host: "lab1",
         span: WEEK,
+        group: None,
         summary: &AuditSummary::default(),
         times_before: None,
         totals: &ActionTotals::default(),

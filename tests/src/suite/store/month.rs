@@ -282,7 +282,7 @@ fn top_of_week_3() -> Question {
         words: &[
             "2024-04-15",
             "erin 120.0",
-            "Not seen: 2024-04-09 21:00-2024-04-10 10:00",
+            "Not seen: 2024-04-09 21:00 to 2024-04-10 10:00",
         ],
     }
 }
@@ -337,7 +337,7 @@ fn time_not_recorded() -> Question {
             let gaps = fields(list(document, "gaps"), &["from", "until"]);
             json!([gaps, document["recorded_since"]])
         },
-        words: &["Not seen: 2024-04-09 21:00-2024-04-10 10:00"],
+        words: &["Not seen: 2024-04-09 21:00 to 2024-04-10 10:00"],
     }
 }
 

@@ -1,7 +1,6 @@
 //! The table of runs, for people: one line for each job or process, the newest at the end.
 
-use super::{Coverage, TimeSpan, heading};
-use crate::output::audit::summary::gap_lines;
+use super::{TimeSpan, heading};
 use crate::output::audit::summary::number::{hours, percent};
 use crate::output::owner_cells::owner_name;
 use crate::output::style::{OutputStyle, Symbols};
@@ -13,14 +12,8 @@ use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The table of runs with its heading; below it, the periods without samples. Runs come newest
-/// first.
-pub(super) fn lines(
-    runs: &[RunRecord],
-    coverage: &Coverage,
-    span: TimeSpan,
-    style: &OutputStyle,
-) -> Vec<Line> {
+/// The table of runs with its heading. Runs come newest first.
+pub(super) fn lines(runs: &[RunRecord], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
     let mut lines = vec![heading(runs.len(), ["run", "runs"], "", span, style)];
     if !runs.is_empty() {
         lines.push(Line::default());
@@ -30,7 +23,6 @@ pub(super) fn lines(
         }
         lines.extend(table.lines(style));
     }
-    lines.extend(gap_lines(&coverage.gaps, span.until, style));
     lines
 }
 

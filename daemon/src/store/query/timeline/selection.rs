@@ -3,7 +3,9 @@
 use super::super::super::RuleSetKind;
 use super::super::actions::row_of_action;
 use super::super::filter::StoredDevice;
-use gpukill_policy::select::{DeviceName, DeviceSelectorError, names_user, select_devices};
+use gpukill_policy::select::{
+    DeviceName, DeviceSelectorError, names_one_user_of, names_user, select_devices,
+};
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::guard::edit::{PolicyKind, edited_policy};
 use gpukill_proto::guard::{
@@ -100,7 +102,7 @@ impl TimelineSelection {
 
     fn names(&self, name: &str, uid: Option<u32>) -> bool {
         let user = self.user.as_deref();
-        user.is_none_or(|user| names_user(user, uid, Some(name)))
+        user.is_none_or(|user| names_one_user_of(user, uid, Some(name)))
     }
 
     fn has_key(&self, key: ProcessKey) -> bool {
@@ -228,7 +230,8 @@ impl TimelineSelection {
     fn has_policy_of_user(&self, name: &str) -> bool {
         let is_owner = |(owner, uid): &(String, Option<u32>)| names_user(name, *uid, Some(owner));
         let mut uids = self.uids.iter();
-        self.user.as_deref() == Some(name)
+        let typed = self.user.iter().flat_map(|users| users.split(','));
+        typed.map(str::trim).any(|typed| typed == name)
             || uids.any(|uid| names_user(name, Some(*uid), None))
             || self
                 .owners
