@@ -3,7 +3,7 @@
 mod kill_summary;
 
 use crate::exit::Error;
-use crate::output::audit::history::{PagedEntry, TimeSpan, heading};
+use crate::output::audit::history::{Coverage, PagedEntry, TimeSpan, heading};
 use crate::output::csv::{self, Header};
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
@@ -85,7 +85,7 @@ impl PagedEntry for ActionEntry {
         }
     }
 
-    fn lines(entries: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+    fn lines(entries: &[Self], span: TimeSpan, _: &Coverage, style: &OutputStyle) -> Vec<Line> {
         lines(entries, span, style)
     }
 }

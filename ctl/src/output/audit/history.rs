@@ -71,7 +71,12 @@ pub(crate) trait PagedEntry: Sized {
     fn trim_for_table(self) -> Self;
 
     /// The table of all entries, for people.
-    fn lines(entries: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line>;
+    fn lines(
+        entries: &[Self],
+        span: TimeSpan,
+        coverage: &Coverage,
+        style: &OutputStyle,
+    ) -> Vec<Line>;
 }
 
 impl PagedEntry for AuditRecord {
@@ -91,7 +96,7 @@ impl PagedEntry for AuditRecord {
         self
     }
 
-    fn lines(records: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+    fn lines(records: &[Self], span: TimeSpan, _: &Coverage, style: &OutputStyle) -> Vec<Line> {
         rows::lines(records, span, style)
     }
 }
@@ -113,8 +118,8 @@ impl PagedEntry for RunRecord {
         self
     }
 
-    fn lines(runs: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
-        runs::lines(runs, span, style)
+    fn lines(runs: &[Self], span: TimeSpan, coverage: &Coverage, style: &OutputStyle) -> Vec<Line> {
+        runs::lines(runs, span, coverage, style)
     }
 }
 
@@ -126,7 +131,7 @@ pub(in crate::output) fn table_lines<R: PagedEntry>(
     rest: Remaining,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = R::lines(entries, span, style);
+    let mut lines = R::lines(entries, span, coverage, style);
     lines.extend(coverage_lines(coverage, span, style));
     if rest == Remaining::More {
         let text = "there are more: --limit 0 shows all";

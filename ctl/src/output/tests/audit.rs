@@ -75,6 +75,32 @@ fn runs_end_with_the_newest_at_every_width() {
 }
 
 #[test]
+fn time_of_a_run_is_what_was_seen() {
+    let style = style(None);
+    let mut run = runs()[0].clone();
+    (run.from, run.until) = (NOW.plus_seconds(-7_200), NOW);
+    let gap = |from: i64, until: i64| Gap {
+        from: NOW.plus_seconds(from),
+        until: NOW.plus_seconds(until),
+    };
+    for (gaps, time, is_marked) in [
+        (vec![], " 2h 0m ", false),
+        (vec![gap(-90_000, -7_200)], " 2h 0m ", false),
+        (vec![gap(-90_000, -6_600), gap(-3_600, -14)], " 50m*", true),
+        (vec![gap(-90_000, 600)], " 0s*", true),
+    ] {
+        let coverage = Coverage {
+            gaps,
+            recorded_since: None,
+        };
+        let lines = RunRecord::lines(&[run.clone()], WEEK, &coverage, &style);
+        let shown = text(&lines, &style);
+        assert!(shown.contains(time), "{time}: {shown}");
+        assert_eq!(shown.contains("* seen in parts only"), is_marked, "{shown}");
+    }
+}
+
+#[test]
 fn table_names_what_is_not_recorded_and_that_there_is_more() {
     let style = style(None);
     let coverage = Coverage {
@@ -158,7 +184,10 @@ fn day_that_begins_at_another_time_has_it() {
 fn samples_are_newest_first() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&AuditRecord::lines(&records(), DAY, &style), &style);
+        let shown = text(
+            &AuditRecord::lines(&records(), DAY, &Coverage::default(), &style),
+            &style,
+        );
         check(&format!("audit-{width}.txt"), &shown);
     }
 }
@@ -167,7 +196,10 @@ fn samples_are_newest_first() {
 fn older_record_shows_the_covered_time() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&AuditRecord::lines(&older_records(), DAY, &style), &style);
+        let shown = text(
+            &AuditRecord::lines(&older_records(), DAY, &Coverage::default(), &style),
+            &style,
+        );
         check_width(&shown, width);
         check(&format!("audit-older-{width}.txt"), &shown);
     }
@@ -240,7 +272,8 @@ fn acted(entries: Vec<ActionRecord>, style: &OutputStyle) -> Vec<Line> {
         let is_there = record.device == Some(id(7));
         ActionEntry::new(record, is_there.then_some(7)).trim_for_table()
     });
-    ActionEntry::lines(&entries.collect::<Vec<_>>(), WEEK, style)
+    let entries: Vec<ActionEntry> = entries.collect();
+    ActionEntry::lines(&entries, WEEK, &Coverage::default(), style)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Texts of processes and drivers with control characters.
 
 use super::*;
+use crate::output::audit::history::Coverage;
 use crate::output::fixtures::hostile;
 use gpukill_proto::model::FaultCode;
 
@@ -69,7 +70,10 @@ fn process_texts_cannot_control_the_terminal() {
     };
     let mut printed = vec![
         text(&status::lines(&state, "0.1.0", &style), &style),
-        text(&AuditRecord::lines(&audit, span, &style), &style),
+        text(
+            &AuditRecord::lines(&audit, span, &Coverage::default(), &style),
+            &style,
+        ),
     ];
     for rows in [Rows::Gpus, Rows::Processes] {
         let view = View {

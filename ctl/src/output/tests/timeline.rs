@@ -1,9 +1,10 @@
 //! The screens of `audit timeline`.
 
 use super::*;
+use crate::output::audit::history::Coverage;
 use crate::output::audit::timeline::TimelineItem;
 use crate::output::fixtures::{host_timeline, hostile_timeline, timeline};
-use gpukill_proto::audit::TimelineEntry;
+use gpukill_proto::audit::{TimelineEntry, TimelineEvent};
 use gpukill_proto::json::TimelineDocument;
 use gpukill_proto::units::Timestamp;
 
@@ -20,7 +21,7 @@ const TWO_DAYS: TimeSpan = TimeSpan {
 fn shown(entries: Vec<TimelineEntry>, span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
     let items = entries.into_iter().map(TimelineItem::new);
     let items: Vec<TimelineItem> = items.map(TimelineItem::trim_for_table).collect();
-    TimelineItem::lines(&items, span, style)
+    TimelineItem::lines(&items, span, &Coverage::default(), style)
 }
 
 #[test]
@@ -32,6 +33,24 @@ fn timeline_tells_why_a_job_ended() {
     };
     let screen = text(&shown(timeline(), DAY, &style), &style);
     check("timeline-colored.txt", &screen);
+}
+
+#[test]
+fn end_by_a_hidden_kill_has_its_own_line() {
+    let style = style(None);
+    let killed = |entries| {
+        let screen = text(&shown(entries, DAY, &style), &style);
+        screen.contains("  killed     bob 51002 ")
+    };
+    // The line of the kill names its processes.
+    assert!(!killed(timeline()));
+    let mut hidden = timeline();
+    for entry in &mut hidden {
+        if let TimelineEvent::Action(record) = &mut entry.event {
+            (record.what, record.plan) = (None, Reading::Withheld);
+        }
+    }
+    assert!(killed(hidden));
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub(super) type UsePeriod = (Timestamp, Option<Timestamp>);
 
 /// The time after the use of a device in which its events still belong to the run: an XID and the
 /// loss of the device are recorded after the processes ended of it.
-const EVENT_MARGIN_SECONDS: i64 = 300;
+pub(super) const EVENT_MARGIN_SECONDS: i64 = 300;
 
 /// The facts of a process that conditions are about.
 struct ProcessMatch<'a> {
