@@ -6,7 +6,7 @@ mod series;
 mod summary;
 mod timeline;
 
-pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST};
+pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST, GUARD_USER};
 pub use runs::{
     MAX_RUN_PIDS, RunCursor, RunEnd, RunExtent, RunGpu, RunPage, RunQuery, RunRecord, RunUnit,
 };

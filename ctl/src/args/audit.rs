@@ -111,11 +111,11 @@ pub struct Period {
     /// The last N hours [default: 24; of --summary 168, of --weekly eight weeks]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
     pub hours: Option<u32>,
-    /// From this time: 2h (that long ago), 14:00 (the last), yesterday, "yesterday 14:00",
-    /// 2026-11-20, "2026-11-20 14:00", RFC 3339
+    /// From this time: 2h or 1h30m (that long ago), 14:00 or 9am (the last), yesterday, monday,
+    /// "monday 14:00", 2026-11-20, "2026-11-20 14:00", 2026-11, "Nov 20", RFC 3339
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub since: Option<String>,
-    /// Before this time, in the same forms, 14:00 always of today [default: now]
+    /// Before this time, in the same forms and now; 14:00 is always of today [default: now]
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub until: Option<String>,
 }
@@ -123,7 +123,7 @@ pub struct Period {
 /// `audit actions`
 #[derive(Debug, Args)]
 pub struct Actions {
-    /// Only actions that this user asked for, by name or number
+    /// Only actions that this user asked for, by name or number; guard for what the guard ended
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
     /// Only these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules,

@@ -20,12 +20,15 @@ use crate::output::audit::history::{
     Coverage, EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan,
 };
 use crate::output::message::Messages;
-use crate::output::style::OutputStyle;
+use crate::output::style::{OutputStyle, Zone};
+use crate::output::value::formatted;
 use crate::settings::{Format, Settings};
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::select::compile_pattern;
-use gpukill_proto::audit::{AuditFilter, AuditQuery, AuditRecord, RunExtent, RunQuery, RunUnit};
+use gpukill_proto::audit::{
+    AuditFilter, AuditQuery, AuditRecord, GUARD_USER, RunExtent, RunQuery, RunUnit,
+};
 use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Timestamp;
 
@@ -187,7 +190,8 @@ fn finish_records<R: PagedEntry>(
 /// because they may be mistyped.
 fn no_match(one: &str, users: &str) -> Error {
     let names = users.split(',').map(str::trim);
-    let names = names.filter(|name| !name.is_empty() && name.parse::<u32>().is_err());
+    let names = names
+        .filter(|name| !name.is_empty() && *name != GUARD_USER && name.parse::<u32>().is_err());
     let unknown: Vec<String> = unknown_users(names)
         .iter()
         .map(|name| sanitize(name.as_bytes(), 80))
@@ -314,7 +318,8 @@ fn time_span_with_default(
         None => default(until),
     };
     if since >= until {
-        let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
+        let [since, until] =
+            [since, until].map(|at| formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local));
         return Err(format!("the time range is empty: from {since} to {until}"));
     }
     // Nothing was recorded before 1970, and the year 0 reads badly.
@@ -366,12 +371,14 @@ mod tests {
     fn absurd_times_never_crash() {
         let longest = spanned(&["--hours", "4294967295"]).map(|(since, _)| since);
         assert_eq!(longest.as_deref(), Ok("1970-01-01T00:00:00.000Z"));
+        // In the zone of this host, as times are typed.
+        let [since, until] = [-3_600, -7_200].map(|seconds| {
+            let at = NOW.plus_seconds(seconds);
+            formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local)
+        });
         assert_eq!(
             spanned(&["--since", "1h ago", "--until", "2h ago"]),
-            Err(
-                "the time range is empty: from 2026-11-21T13:02:31.250Z to 2026-11-21T12:02:31.250Z"
-                    .into()
-            )
+            Err(format!("the time range is empty: from {since} to {until}"))
         );
         assert!(spanned(&["--since", "in a while"]).is_err());
         assert!(spanned(&["--since", "2100-01-01"]).is_err());

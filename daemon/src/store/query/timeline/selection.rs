@@ -202,6 +202,7 @@ impl TimelineSelection {
             && self.devices.is_none()
             && self.job.is_none()
             && self.processes.is_none()
+            && record.guard_rule().is_none()
             && record.uid.is_some_and(|uid| self.uids.contains(&uid));
         self.selects_all()
             || (record.kind == "rules_edit" && self.has_edit(record.what.as_deref()))
@@ -531,6 +532,13 @@ mod tests {
         assert!(of_bob.has_action(&action(3, "prune", 1001, NOW), None));
         assert!(!of_bob.has_action(&action(3, "kill", 0, NOW), None));
         assert!(of_bob.has_action(&action(3, "rules_edit", 0, NOW), None));
+        // The guard does not act for the user as whom the daemon runs.
+        let by_guard = ActionRecord {
+            what: Some("guard: default: idle".into()),
+            ..action(3, "kill", 1001, NOW)
+        };
+        assert!(!of_bob.has_action(&by_guard, None));
+        assert!(of_bob.has_action(&action(3, "kill", 1001, NOW), None));
     }
 
     #[test]
