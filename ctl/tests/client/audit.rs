@@ -232,7 +232,7 @@ fn weeks_have_every_format() {
     let (_, weeks) = table.split_once("BY\n").expect("a heading");
     assert_eq!(
         weeks,
-        " 2026-11-16  12.0  50 %  6.0  25 %  6.0  25 %  alice 18.0\n\n\
+        " 2026-11-16  12.0  50 %      6.0  25 %  6.0  25 %  alice 18.0 h\n\n\
          Not seen: 2026-11-21 12:02 to 13:02\n"
     );
 }

@@ -12,8 +12,8 @@ use crate::output::value::{counted, formatted, gpus, size, thousands};
 use gpukill_policy::usage::findings::{ActionTotals, KillTotals, UsageFinding, usage_findings};
 use gpukill_proto::audit::{AuditSummary, OwnerTime, UsageTimes};
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::DeviceId;
-use gpukill_proto::text::format_duration;
+use gpukill_proto::model::{DeviceId, Owner};
+use gpukill_proto::text::{format_duration, quote_for_shell};
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -238,13 +238,20 @@ fn idle_owner_texts(owner: &OwnerTime, period: &str, style: &OutputStyle) -> (St
     let known = owner.used.busy_ms.saturating_add(owner.used.idle_ms);
     let share = percent(owner.used.idle_ms, known);
     let text = format!("{name} held GPUs idle for {idle} GPU-hours, {share} of the time");
-    let uid = owner.owner.as_ref().and_then(|owner| owner.uid);
-    let command = match uid {
-        // A name can have any character.
-        Some(uid) => format!("audit --user {uid} {period}"),
+    let command = match owner.owner.as_ref().and_then(user_argument) {
+        Some(user) => format!("audit --user {user} {period}"),
         None => format!("audit --summary {period}"),
     };
     (text, command)
+}
+
+/// The owner as an argument of `--user`: the name, or the number if the name would mean another
+/// user, or several.
+fn user_argument(owner: &Owner) -> Option<String> {
+    let name = &owner.name;
+    let is_name = name.parse::<u32>().is_err() && !name.contains(',') && name.trim() == name;
+    let name = quote_for_shell(name).filter(|_| is_name);
+    name.or_else(|| owner.uid.map(|uid| uid.to_string()))
 }
 
 /// The time range as arguments: whole days as dates, other times to the minute.

@@ -6,7 +6,7 @@ use crate::output::owner_cells::owner_name;
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped};
-use crate::output::value::{formatted, gpus, size};
+use crate::output::value::{WEEKDAY_TIME, formatted, gpus, size};
 use gpukill_proto::audit::{Gap, RunEnd, RunRecord};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
@@ -44,9 +44,6 @@ fn unseen_time(run: &RunRecord, gaps: &[Gap]) -> Duration {
     let overlap = |gap: &Gap| gap.until.min(run.until).since(gap.from.max(run.from));
     gaps.iter().map(overlap).sum()
 }
-
-/// A weekday alone means the last one.
-const WEEKDAY_TIME: Duration = Duration::from_secs(6 * 86_400);
 
 fn columns() -> Vec<Column> {
     vec![
