@@ -93,7 +93,7 @@ fn time_of_a_run_is_what_was_seen() {
             gaps,
             recorded_since: None,
         };
-        let lines = RunRecord::lines(&[run.clone()], WEEK, &coverage, &style);
+        let lines = RunRecord::lines(std::slice::from_ref(&run), WEEK, &coverage, &style);
         let shown = text(&lines, &style);
         assert!(shown.contains(time), "{time}: {shown}");
         assert_eq!(shown.contains("* seen in parts only"), is_marked, "{shown}");
