@@ -98,6 +98,12 @@ fn empty_table_says_what_is_not_recorded() {
                 format!("gpukillctl: no {one} matches\n")
             )
         );
+        let output = run(
+            &daemon.socket,
+            &format!("{command} --gpu 0 {years} -o json"),
+        );
+        assert_eq!(output.status.code(), Some(8), "{command}");
+        json(&stdout(&output));
     }
     let line = "audit --summary --gpu 0 --since 2020-01-01 --until 2020-01-08";
     let output = run(&daemon.socket, line);
