@@ -135,6 +135,32 @@ fn quiet_period_is_short() {
 }
 
 #[test]
+fn people_of_a_group_are_named_so() {
+    let (summary, totals) = (summary(), ActionTotals::default());
+    let style = style(None);
+    let shown = |summary: &AuditSummary| {
+        let report = UsageReportView {
+            host: "lab1",
+            span: WEEK,
+            group: Some("ml"),
+            summary,
+            times_before: None,
+            totals: &totals,
+            now: NOW,
+        };
+        text(&lines(&report, &style), &style)
+    };
+    let whole = shown(&summary);
+    assert!(whole.contains("\n\nPeople of group ml\n OWNER "), "{whole}");
+    let empty = AuditSummary {
+        owners: Vec::new(),
+        ..summary
+    };
+    let none = "\n\nPeople of group ml\n no process of this group used a GPU\n";
+    assert!(shown(&empty).contains(none), "{}", shown(&empty));
+}
+
+#[test]
 fn hostile_texts_are_escaped() {
     let mut records = recorded();
     let evil = "\u{1b}[31m\n\u{202e}evil";
