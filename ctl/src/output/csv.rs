@@ -154,7 +154,7 @@ pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Er
     rows(&columns(WeekDocument::FIELDS, &[]), weeks, None, header)
 }
 
-/// The columns of the usage of an owner, whose document has a part that is flattened.
+/// The columns of the usage of an owner. Its document has a part that is flattened.
 const OWNER_COLUMNS: [&str; 11] = [
     "owner",
     "owner_uid",

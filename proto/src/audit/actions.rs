@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const GUARD_REQUEST: &str = "guard: ";
 
 /// The name that selects the kills of the guard in [`ActionQuery::user`]. They are no actions of the
-/// user as whom the daemon runs.
+/// user of the daemon.
 pub const GUARD_USER: &str = "guard";
 
 /// A query for recorded actions. All conditions must hold.

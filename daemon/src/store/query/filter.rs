@@ -174,7 +174,7 @@ impl<'a> QueryScope<'a> {
             || owner.is_some() && names_one_user_of(typed, run.0.get(OWNER_UID)?, owner))
     }
 
-    /// A process whose groups are not known is in none.
+    /// A process without known groups is in none.
     fn matches_group(&self, run: &RunRow<'_>) -> bool {
         self.filter.group.as_deref().is_none_or(|typed| {
             let groups = run.text(GROUPS);

@@ -270,7 +270,7 @@ fn kills_of_the_guard_are_selected_by_its_name_only() {
             devices: None,
         };
         assert_eq!(ids(&ask(&mut opened, &query, &filter)), expected, "{user}");
-        // A withheld request does not tell whose kill it is.
+        // A withheld request does not show that a kill is of the guard.
         let hidden = action_page(&mut opened.connection, &query, &filter, &|_| false).unwrap();
         let is_of_guard = |record: &ActionRecord| record.id == 11;
         assert_eq!(hidden.records.iter().any(is_of_guard), !uids.is_empty());

@@ -532,7 +532,7 @@ mod tests {
         assert!(of_bob.has_action(&action(3, "prune", 1001, NOW), None));
         assert!(!of_bob.has_action(&action(3, "kill", 0, NOW), None));
         assert!(of_bob.has_action(&action(3, "rules_edit", 0, NOW), None));
-        // The guard does not act for the user as whom the daemon runs.
+        // A kill of the guard is no action of the user of the daemon.
         let by_guard = ActionRecord {
             what: Some("guard: default: idle".into()),
             ..action(3, "kill", 1001, NOW)
