@@ -122,8 +122,16 @@ pub fn names_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
     }
 }
 
+/// Whether `typed` names this user: a name or a number, or several with commas between.
+#[must_use]
+pub fn names_one_user_of(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
+    let mut users = typed.split(',').map(str::trim);
+    users.any(|user| names_user(user, uid, name))
+}
+
 /// The uid that `typed` states, where it is not a name.
-pub(crate) fn user_number(typed: &str) -> Option<u32> {
+#[must_use]
+pub fn user_number(typed: &str) -> Option<u32> {
     // Rust also parses `+0`, which is neither a user name nor a number that people
     // write.
     let number = typed.parse().ok();
@@ -566,6 +574,10 @@ mod tests {
         assert!(!names_user("alice", Some(1000), None));
         assert!(!names_user("1000", Some(7), Some("1000")));
         assert!(!names_user("+1000", Some(1000), Some("alice")));
+        assert!(names_one_user_of("bob, 1000", Some(1000), Some("alice")));
+        assert!(names_one_user_of("alice,bob", Some(1001), Some("bob")));
+        assert!(!names_one_user_of("alice,bob", Some(1002), Some("carol")));
+        assert!(!names_one_user_of(",", Some(1002), Some("carol")));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod series;
 mod summary;
 mod timeline;
 
-pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST};
+pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST, GUARD_USER};
 pub use runs::{
     MAX_RUN_PIDS, RunCursor, RunEnd, RunExtent, RunGpu, RunPage, RunQuery, RunRecord, RunUnit,
 };
@@ -34,8 +34,8 @@ pub struct AuditFilter {
     pub since: Timestamp,
     /// Records before this time.
     pub until: Timestamp,
-    /// Processes of this user, by name or number: those that the user runs and those that the
-    /// user owns.
+    /// Processes of this user, or of one of these users with commas between, by name or number:
+    /// those that the user runs and those that the user owns.
     pub user: Option<String>,
     /// Processes with a name, or a label as in [`AuditSummary::processes`], that matches this
     /// unanchored regular expression.
@@ -49,6 +49,9 @@ pub struct AuditFilter {
     pub container: Option<String>,
     /// Processes of this job, as `list` shows it.
     pub job: Option<String>,
+    /// Processes with an owner who was a member of this group, or of one of these groups with
+    /// commas between, when the process was last observed.
+    pub group: Option<String>,
 }
 
 impl AuditFilter {
@@ -64,6 +67,7 @@ impl AuditFilter {
             gpu: None,
             container: None,
             job: None,
+            group: None,
         }
     }
 }

@@ -119,6 +119,8 @@ audit
     the jobs of bob, and how each ended
     audit --summary
     the summary of a week, by person and program
+    audit --summary --group ml --since 2026-11 -o csv
+    the GPU-hours of each member of a group since the first of a month
     audit --weekly -o csv
     the last eight weeks, a line each
 audit series
@@ -129,8 +131,8 @@ audit series
 audit actions
     audit actions --kind kill,reset --since 7d
     the kills and resets of a week, and who asked for them
-    audit actions --user alice --limit 20
-    the last twenty actions that alice asked for
+    audit actions --user guard --since monday
+    the jobs that the guard ended this week
 audit timeline
     audit timeline --pid 51002 --since 7d
     what happened to a process, and why it ended

@@ -53,6 +53,9 @@ pub(super) fn write(kind: ArchiveKind, commands: CommandLines) -> io::Result<()>
     }
 }
 
+/// The column of the kind of an action. Readers of partitioned files take `kind` from the path.
+const ACTION_KIND_COLUMN: &str = "action";
+
 /// The columns of a kind.
 pub(crate) fn columns(kind: ArchiveKind) -> Vec<&'static str> {
     let (fields, others) = match kind {
@@ -61,9 +64,13 @@ pub(crate) fn columns(kind: ArchiveKind) -> Vec<&'static str> {
         ArchiveKind::Actions => (ActionDocument::FIELDS, &[][..]),
         ArchiveKind::Runs => (RunDocument::FIELDS, &[][..]),
     };
-    let mut columns = column_names(fields);
-    columns.retain(|column| !others.contains(column));
-    columns
+    let columns = column_names(fields).into_iter();
+    let columns = columns.filter(|column| !others.contains(column));
+    let columns = columns.map(|column| match column {
+        "kind" => ACTION_KIND_COLUMN,
+        column => column,
+    });
+    columns.collect()
 }
 
 /// A row from a document: a plan and an outcome become JSON in a text.
@@ -75,6 +82,11 @@ fn row(mut document: Value, commands: CommandLines) -> serde_json::Result<Value>
         if let (Some(label), Some(name)) = (document.get_mut("label"), name) {
             *label = name;
         }
+    }
+    if let Some(fields) = document.as_object_mut()
+        && let Some(kind) = fields.remove("kind")
+    {
+        fields.insert(ACTION_KIND_COLUMN.to_owned(), kind);
     }
     for name in ["plan", "outcome"] {
         match document.get_mut(name) {
@@ -166,6 +178,28 @@ mod tests {
                 .map(|it| it.column_path().string())
                 .collect();
             assert_eq!(names, columns(kind));
+        }
+    }
+
+    /// DuckDB and pandas add a column for each partition of the path.
+    #[test]
+    fn no_column_has_the_name_of_a_partition() {
+        let date = chrono::NaiveDate::MIN;
+        for kind in ArchiveKind::ALL {
+            let path = crate::archive::file_path(kind, date, "box");
+            let partitions = path
+                .iter()
+                .filter_map(|part| part.to_str()?.split_once('='));
+            let partitions: Vec<&str> = partitions.map(|(name, _)| name).collect();
+            assert_eq!(partitions, ["kind", "date"]);
+            let columns = columns(kind);
+            let is_partition = |column: &&&str| partitions.contains(*column);
+            assert_eq!(columns.iter().find(is_partition), None, "{kind:?}");
+            assert!(!columns.contains(&"host"), "{kind:?}");
+        }
+        let rows = documents(ArchiveKind::Actions, CommandLines::Kept);
+        for (row, record) in rows.iter().zip(actions()) {
+            assert_eq!(row["action"], record.kind);
         }
     }
 

@@ -4,7 +4,8 @@
 use super::json;
 use crate::exit::Error;
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, TimelineDocument,
+    ActionDocument, AuditDocument, GpuDocument, ListDocument, OwnerTimeDocument, ProcessDocument,
+    TimelineDocument,
 };
 use gpukill_proto::text::sanitize;
 use serde::Serialize;
@@ -126,6 +127,27 @@ pub(crate) fn documents(
     header: Header,
 ) -> Result<String, Error> {
     rows(&columns(fields, &[]), documents, None, header)
+}
+
+/// The columns of the usage of an owner. Its document has a part that is flattened.
+const OWNER_COLUMNS: [&str; 11] = [
+    "owner",
+    "owner_uid",
+    "owner_kind",
+    "gpu_hours",
+    "busy_hours",
+    "idle_hours",
+    "unknown_hours",
+    "idle_pct",
+    "memory_gib_hours",
+    "memory_max_bytes",
+    "runs",
+];
+
+/// A row for each owner of a summary, after the column names.
+pub(crate) fn owners(owners: &[OwnerTimeDocument]) -> Result<String, Error> {
+    let columns = OWNER_COLUMNS.map(|name| (name, name, ""));
+    rows(&columns, owners, None, Header::First)
 }
 
 /// A row for each entry of a timeline; its record stays JSON.
@@ -265,6 +287,21 @@ mod tests {
         let list = ListDocument::new(&snapshot, &fixtures::brief(), &fixtures::suspected());
         let rows = processes(&list, Header::Printed).expect("texts");
         assert!(rows.contains(",'=HYPERLINK(1),"), "{rows}");
+    }
+
+    #[test]
+    fn owner_has_a_column_for_each_field() {
+        let summary = fixtures::summary();
+        let documents: Vec<OwnerTimeDocument> =
+            summary.owners.iter().map(OwnerTimeDocument::from).collect();
+        let first = serde_json::to_value(&documents[0]).expect("plain values");
+        let mut fields: Vec<&String> = first.as_object().expect("an object").keys().collect();
+        fields.sort();
+        let mut expected = OWNER_COLUMNS;
+        expected.sort_unstable();
+        assert_eq!(fields, expected);
+        let rows = owners(&documents).expect("texts");
+        assert_eq!(rows.lines().count(), 1 + documents.len());
     }
 
     #[test]

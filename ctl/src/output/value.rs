@@ -198,13 +198,15 @@ fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, style: &OutputSt
     formatted(moment, form, style.zone)
 }
 
+/// Within this time a weekday alone names one day.
+pub(crate) const WEEKDAY_TIME: Duration = Duration::from_secs(6 * 86_400);
+
 /// The weekday and the minute of a time in the last or next six days, `Fri 14:02`; else the date
 /// and the minute.
 pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
-    const NEAR_DAYS: Duration = Duration::from_secs(6 * 86_400);
     // One of the two is 0.
     let distance = now.since(moment).max(moment.since(now));
-    let form = if distance < NEAR_DAYS {
+    let form = if distance < WEEKDAY_TIME {
         "%a %H:%M"
     } else {
         "%Y-%m-%d %H:%M"

@@ -45,6 +45,10 @@ const COMMAND: Parameter = text(
 );
 const CONTAINER: Parameter = text("container", "only processes in this container");
 const JOB: Parameter = text("job", "only processes of this job");
+const GROUP: Parameter = text(
+    "group",
+    "only processes of members of this group, as of that time",
+);
 
 const UNIT: Parameter = Parameter {
     name: "unit",
@@ -79,27 +83,27 @@ const PID: Parameter = Parameter {
 
 /// The parameters of [`runs`].
 pub(super) const RUN_PARAMETERS: &[Parameter] = &[
-    UNIT, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
+    UNIT, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
 ];
 
 /// The parameters of [`samples`].
 pub(super) const SAMPLE_PARAMETERS: &[Parameter] = &[
-    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
+    GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
 ];
 
 /// The parameters of [`summary`].
 pub(super) const SUMMARY_PARAMETERS: &[Parameter] = &[
-    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, WEEK, SINCE, UNTIL,
+    GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, WEEK, SINCE, UNTIL,
 ];
 
 /// The parameters of [`weekly`].
 pub(super) const WEEKLY_PARAMETERS: &[Parameter] = &[
-    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, WEEKS, SINCE, UNTIL,
+    GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, WEEKS, SINCE, UNTIL,
 ];
 
 /// The parameters of [`series`].
 pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
-    BY, BUCKETS, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
+    BY, BUCKETS, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
 ];
 
 /// The parameter of GPM for a GPU.
@@ -156,6 +160,7 @@ fn filter(parameters: &Parameters, (since, until): Span) -> Result<AuditFilter, 
             .or_else(|| parameters.owned(GPU_ID.name)),
         container: parameters.owned("container"),
         job: parameters.owned("job"),
+        group: parameters.owned(GROUP.name),
     })
 }
 

@@ -5,7 +5,7 @@ use gpukill_proto::guard::Person;
 use serde::{Deserialize, Serialize};
 
 /// Borrowed form of [`PersonKey`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PersonRef<'a> {
     /// A user of this host.
     User(u32),

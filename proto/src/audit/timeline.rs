@@ -10,7 +10,8 @@ use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A query for a timeline. All conditions must hold. Events of the whole host, such as a start
-/// of the daemon, belong to every timeline, and so do edits of rules that may concern everyone.
+/// of the daemon, belong to every timeline, and so do edits of rules that may concern everyone. The
+/// timeline of a process or a job begins with its first observation and ends shortly after its last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineQuery {
     /// The earliest time.

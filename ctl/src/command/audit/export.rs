@@ -1,11 +1,9 @@
 //! `audit export`: writes records into a file page by page, newest first; all of them or no
 //! file.
 
-use super::{
-    DEFAULT_HOURS, collect_pages, now, open_connection, record_filter, request_samples, time_span,
-};
+use super::{DEFAULT_HOURS, collect_pages, connect, no_match, now, record_filter, time_span};
 use crate::args::{Export, ExportFormat};
-use crate::connect::Daemon;
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::audit::export::{ExportTarget, RecordExport, export_progress, exported_message};
@@ -13,7 +11,7 @@ use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
-use gpukill_proto::audit::AuditFilter;
+use gpukill_proto::audit::{AuditFilter, AuditQuery};
 use std::path::Path;
 
 /// As for a new file of any program; the umask narrows it.
@@ -31,12 +29,16 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
         ExportTarget::File(AtomicFile::create(&wanted.file, if_there, FILE_MODE)?)
     };
     let mut records = RecordExport::start(format, target)?;
-    let daemon = open_connection(settings, messages)?;
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
     // Between records on the same terminal the progress line would be in the way.
     let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
     if records.count() == 0 && !wanted.which.conditions().is_empty() {
-        return Err(Error::NoMatch("no record matches".into()));
+        return Err(no_match("record", &wanted.which.users()));
     }
     let count = records.finish()?;
     if !is_to_stdout {
@@ -68,7 +70,13 @@ fn request_pages(
     mut line: Option<Spinner>,
 ) -> Result<(), Error> {
     collect_pages(0, &mut |before, limit| {
-        let page = request_samples(daemon, filter, before, limit, settings)?;
+        let query = AuditQuery {
+            filter: filter.clone(),
+            before,
+            limit,
+        };
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, Audit { query })?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.set_text(export_progress(records.count(), last.at, settings));

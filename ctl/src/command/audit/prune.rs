@@ -72,7 +72,9 @@ fn archived_before(
     let daemon = connect(settings, timeout, messages)?;
     match archived_history(&daemon, &archive, status.now, settings)? {
         Ok(archived) => {
-            messages.warn(&format!("not deleted: {}", archived.missing));
+            if let Some(missing) = &archived.missing {
+                messages.warn(&format!("not deleted: {missing}"));
+            }
             Ok(archived.until)
         }
         Err(missing) => Err(Error::NotDone {

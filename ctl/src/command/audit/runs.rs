@@ -1,26 +1,38 @@
 //! `audit`: the runs of jobs or processes.
 
-use super::{DEFAULT_LIMIT, collect_pages, run_list};
+use super::{collect_pages, entry_limit, run_list};
 use crate::args::Audit;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::audit::history::{Coverage, RecordPrinter};
+use crate::output::audit::history::{Coverage, RecordPrinter, Remaining};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::audit::{AuditFilter, RunExtent, RunQuery, RunRecord, RunUnit};
 
 /// Requests runs page by page and prints them.
 pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let unit = match audit.processes {
-        true => RunUnit::Process,
-        false => RunUnit::Job,
-    };
-    let request = |daemon: &Daemon, filter: &AuditFilter, runs: &mut RecordPrinter<RunRecord>| {
-        let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
-        collect_pages(limit, &mut |before, limit| {
+    run_list(audit, settings, messages, "run", |daemon, filter, runs| {
+        request_pages(daemon, audit, filter, settings, runs)
+    })
+}
+
+fn request_pages(
+    daemon: &Daemon,
+    audit: &Audit,
+    filter: &AuditFilter,
+    settings: &Settings,
+    runs: &mut RecordPrinter<RunRecord>,
+) -> Result<Remaining, Error> {
+    collect_pages(
+        entry_limit(audit.limit, settings.output_format),
+        &mut |before, limit| {
             let query = RunQuery {
                 filter: filter.clone(),
-                unit,
+                unit: if audit.processes {
+                    RunUnit::Process
+                } else {
+                    RunUnit::Job
+                },
                 extent: RunExtent::Whole,
                 before,
                 limit,
@@ -36,7 +48,6 @@ pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
             let count = page.runs.len();
             runs.add(page.runs)?;
             Ok((count, page.next))
-        })
-    };
-    run_list(audit, settings, messages, "run", request)
+        },
+    )
 }

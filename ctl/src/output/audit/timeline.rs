@@ -14,11 +14,13 @@ use gpukill_proto::audit::{
     ActionRecord, TimelineEnd, TimelineEntry, TimelineEvent, TimelineProcess, UsageState,
     UsageStretch,
 };
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleSource};
 use gpukill_proto::json::TimelineDocument;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::RogueFinding;
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
 
 /// An entry, and what a table shows of a recorded kill.
 pub(crate) struct TimelineItem {
@@ -83,7 +85,9 @@ struct TimelineRow {
 /// The heading, and a line for each entry; a line with the date before the first entry of another
 /// day.
 fn lines(items: &[TimelineItem], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
-    let rows: Vec<TimelineRow> = items.iter().filter_map(|item| row(item, style)).collect();
+    let kills = shown_kills(items, style.symbols);
+    let rows = items.iter().filter(|item| !is_end_by(item, &kills));
+    let rows: Vec<TimelineRow> = rows.filter_map(|item| row(item, style)).collect();
     let names = ["entry", "entries"];
     let mut lines = vec![
         heading(rows.len(), names, ", oldest first", span, style),
@@ -107,6 +111,31 @@ fn lines(items: &[TimelineItem], span: TimeSpan, style: &OutputStyle) -> Vec<Lin
         ));
     }
     lines
+}
+
+/// The kills with a line that names their processes, by id.
+fn shown_kills(items: &[TimelineItem], symbols: Symbols) -> BTreeSet<u64> {
+    let kills = items.iter().filter_map(|item| match &item.entry.event {
+        TimelineEvent::Action(record) => {
+            item.kill.as_ref()?.summary.processes_text(symbols)?;
+            Some(record.id)
+        }
+        TimelineEvent::Started(_)
+        | TimelineEvent::Ended(..)
+        | TimelineEvent::Stretch { .. }
+        | TimelineEvent::Guard(_)
+        | TimelineEvent::Finding(_)
+        | TimelineEvent::Gap(_) => None,
+    });
+    kills.into_set()
+}
+
+/// Whether an entry is the end of a process by one of these kills, which says it already.
+fn is_end_by(item: &TimelineItem, kills: &BTreeSet<u64>) -> bool {
+    matches!(
+        &item.entry.event,
+        TimelineEvent::Ended(_, TimelineEnd::Killed(Some(action))) if kills.contains(action)
+    )
 }
 
 /// The width of the column for kinds: `violation`.
@@ -381,12 +410,9 @@ fn action_text(
         "fault" => event("fault", Tone::Broken, what),
         "alert" => event("alert", Tone::Doubtful, what),
         "fault_over" | "alert_over" => event("over", Tone::Plain, fault_name(what)),
-        "settings" => event("settings", Tone::Plain, &format!("in force: {what}")),
-        "rules" => event("rules", Tone::Plain, &format!("in force: revision {what}")),
-        "rogue_rules" => {
-            let text = format!("in force: rogue rules, revision {what}");
-            event("rules", Tone::Plain, &text)
-        }
+        "settings" => event("settings", Tone::Plain, &in_force_text("settings", what)),
+        "rules" => event("rules", Tone::Plain, &in_force_text("rules", what)),
+        "rogue_rules" => event("rules", Tone::Plain, &in_force_text("rogue rules", what)),
         kind => {
             let by = requester_text(record, symbols);
             let result = result_text(record).map_or_else(String::new, |it| format!(": {it}"));
@@ -408,6 +434,19 @@ fn with_meaning(what: &str) -> String {
         || what.to_owned(),
         |code| format!("{what}: {}", xid_meaning(code)),
     )
+}
+
+/// `new rules in force (revision 89651ac3)`: a timeline has changes only.
+fn in_force_text(what: &str, revision: &str) -> String {
+    /// Enough to tell revisions apart.
+    const SHOWN: usize = 8;
+    match revision {
+        "built-in" => format!("built-in {what} in force"),
+        revision => {
+            let revision: String = revision.chars().take(SHOWN).collect();
+            format!("new {what} in force (revision {revision})")
+        }
+    }
 }
 
 /// A fault without its details and its remedy, which its begin has: `GPU 5: lost (GPU is lost)`.

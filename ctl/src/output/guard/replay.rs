@@ -30,7 +30,9 @@ pub(crate) fn replay_lines(
     style: &OutputStyle,
 ) -> Vec<Line> {
     let mut lines = vec![heading(report, rules, style), Line::default()];
-    if report.outcomes.is_empty() {
+    if report.evaluated == 0 {
+        lines.push(Line::plain("nothing is recorded in this time"));
+    } else if report.outcomes.is_empty() {
         lines.push(Line::plain("nobody would have been warned or ended"));
     } else {
         lines.extend(outcome_lines(&report.outcomes, style));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::output::audit::actions::ActionEntry;
-use crate::output::audit::history::Coverage;
+use crate::output::audit::history::{Coverage, Remaining, table_lines};
 use crate::output::audit::summary::{SummaryView, lines as summary_lines, weekly};
 use crate::output::fixtures::{actions, id, older_records, runs, series, summary};
 use gpukill_proto::audit::{ActionRecord, AuditSeries, AuditSummary, Gap, RunRecord, UsageTimes};
@@ -27,6 +27,7 @@ fn of_a_week(summary: &AuditSummary) -> SummaryView<'_> {
         summary,
         span: WEEK,
         only: vec![],
+        recorded_since: Some(NOW.plus_seconds(-30 * 86_400)),
         now: NOW,
     }
 }
@@ -42,14 +43,73 @@ fn runs_end_with_the_newest_at_every_width() {
         recorded_since: None,
     };
     check_widths("audit-runs", &[80, 100, 120, 160], WRAPPED, |style| {
-        text(&RunRecord::lines(&runs(), WEEK, &coverage, style), style)
+        let lines = table_lines(&runs(), WEEK, &coverage, Remaining::None, style);
+        text(&lines, style)
     });
     let style = ascii(Some(100));
-    let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
+    let lines = table_lines(&runs(), WEEK, &coverage, Remaining::None, &style);
+    let shown = text(&lines, &style);
     assert!(shown.is_ascii(), "{shown}");
-    let nothing = text(&RunRecord::lines(&[], WEEK, &coverage, &style), &style);
-    assert!(nothing.starts_with("no runs | "), "{nothing}");
-    assert!(nothing.contains("Not seen: "), "{nothing}");
+}
+
+#[test]
+fn time_of_a_run_is_what_was_seen() {
+    let style = style(None);
+    let mut run = runs()[0].clone();
+    (run.from, run.until) = (NOW.plus_seconds(-7_200), NOW);
+    let gap = |from: i64, until: i64| Gap {
+        from: NOW.plus_seconds(from),
+        until: NOW.plus_seconds(until),
+    };
+    for (gaps, time, is_marked) in [
+        (vec![], " 2h 0m ", false),
+        (vec![gap(-90_000, -7_200)], " 2h 0m ", false),
+        (vec![gap(-90_000, -6_600), gap(-3_600, -14)], " 50m*", true),
+        (vec![gap(-90_000, 600)], " 0s*", true),
+    ] {
+        let coverage = Coverage {
+            gaps,
+            recorded_since: None,
+        };
+        let lines = RunRecord::lines(std::slice::from_ref(&run), WEEK, &coverage, &style);
+        let shown = text(&lines, &style);
+        assert!(shown.contains(time), "{time}: {shown}");
+        assert_eq!(shown.contains("* seen in parts only"), is_marked, "{shown}");
+    }
+}
+
+#[test]
+fn table_names_what_is_not_recorded_and_that_there_is_more() {
+    let style = style(None);
+    let coverage = Coverage {
+        gaps: vec![Gap {
+            from: NOW.plus_seconds(-40_000),
+            until: NOW.plus_seconds(-39_280),
+        }],
+        recorded_since: Some(NOW.plus_seconds(-86_400)),
+    };
+    let last = |runs: &[RunRecord], rest| {
+        let shown = text(&table_lines(runs, WEEK, &coverage, rest, &style), &style);
+        shown
+            .lines()
+            .skip(runs.len())
+            .map(ToOwned::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let nothing = last(&[], Remaining::None);
+    assert_eq!(
+        nothing,
+        [
+            "no runs · 2026-11-14 14:02:31 to 2026-11-21 14:02:31",
+            "Not seen: Sat 02:55 to 03:07",
+            "Not seen: nothing is recorded before 2026-11-20 14:02:31",
+        ]
+    );
+    let more = last(&runs(), Remaining::More);
+    assert_eq!(
+        more.last().map(String::as_str),
+        Some("there are more: --limit 0 shows all")
+    );
 }
 
 #[test]
@@ -182,12 +242,8 @@ fn acted(entries: Vec<ActionRecord>, style: &OutputStyle) -> Vec<Line> {
         let is_there = record.device == Some(id(7));
         ActionEntry::new(record, is_there.then_some(7)).trim_for_table()
     });
-    ActionEntry::lines(
-        &entries.collect::<Vec<_>>(),
-        WEEK,
-        &Coverage::default(),
-        style,
-    )
+    let entries: Vec<ActionEntry> = entries.collect();
+    ActionEntry::lines(&entries, WEEK, &Coverage::default(), style)
 }
 
 #[test]

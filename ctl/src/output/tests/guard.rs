@@ -260,6 +260,18 @@ fn guard_replay_shows_ends_and_gaps() {
     let style = style(Some(80));
     let shown = guard::replay_lines(&nothing, "of draft.toml", &MilderPolicies::new(), &style);
     check("guard-replay-nothing.txt", &text(&shown, &style));
+    let unrecorded = ReplayReport {
+        evaluated: 0,
+        ..nothing
+    };
+    let milder = MilderPolicies::new();
+    let shown = super::super::guard::replay_lines(&unrecorded, "draft.toml", &milder, &style);
+    let shown = text(&shown, &style);
+    assert!(
+        shown.contains("nothing is recorded in this time"),
+        "{shown}"
+    );
+    assert!(!shown.contains("nobody"), "{shown}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::ActionKind;
 use super::super::event_row::EVENT_KINDS;
 use super::super::sql_values::saturating_i64;
 use super::{Deadline, QueryError, page_room, run_query};
-use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
+use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_USER};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -184,7 +184,7 @@ const SELECT_ACTIONS: &str =
     FROM action
     WHERE at >= ?1 AND at < ?2 AND (at < ?3 OR (at = ?3 AND id * 2 + 1 < ?4))
     AND (?5 IS NULL OR kind IN (SELECT value FROM json_each(?5)))
-    AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)))
+    AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)) OR (?8 AND request LIKE 'guard: %'))
     AND (?7 IS NULL OR EXISTS (
         SELECT 1 FROM json_tree(CASE WHEN json_valid(plan) THEN plan ELSE 'null' END) AS part
         WHERE part.key = 'gpu_id' AND part.atom IN (SELECT value FROM json_each(?7))))
@@ -206,27 +206,38 @@ fn read_page(
     let (since, until) = (query.since.0, query.until.0.min(at.saturating_add(1)));
     let kinds: BTreeSet<&str> = requested_kinds(query).collect();
     let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
-    let asked = params![since, until, at, id, kinds, uids, devices];
+    let typed = query.user.iter().flat_map(|users| users.split(','));
+    let has_guard = typed.map(str::trim).any(|user| user == GUARD_USER);
+    let asked_events = params![since, until, at, id, kinds, uids, devices];
+    let asked_actions = params![since, until, at, id, kinds, uids, devices, has_guard];
     let (mut events, mut actions) = (
         connection.prepare_cached(SELECT_EVENTS)?,
         connection.prepare_cached(SELECT_ACTIONS)?,
     );
     let may_match = |uid| devices.is_none() || may_read(uid);
     let mut events = EntrySource {
-        rows: events.query(asked)?,
+        rows: events.query(asked_events)?,
         next: None,
         to_entry: &|row| event_entry(row, may_read).map(Some),
     };
     let to_action = |row: &Row<'_>| {
         // The devices of another user's kill are known only from its withheld plan.
-        if may_match(row.get("uid")?) {
-            action_entry(row, may_read).map(Some)
-        } else {
-            Ok(None)
+        if !may_match(row.get("uid")?) {
+            return Ok(None);
         }
+        let record = action_entry(row, may_read)?;
+        // Which actions are the guard's is known from the request, which may be withheld.
+        let is_selected = filter
+            .uids
+            .as_ref()
+            .is_none_or(|uids| match record.guard_rule() {
+                Some(_) => has_guard,
+                None => record.uid.is_some_and(|uid| uids.contains(&uid)),
+            });
+        Ok(is_selected.then_some(record))
     };
     let mut actions = EntrySource {
-        rows: actions.query(asked)?,
+        rows: actions.query(asked_actions)?,
         next: None,
         to_entry: &to_action,
     };

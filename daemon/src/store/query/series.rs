@@ -416,8 +416,11 @@ impl ValueSum {
         let total: u128 = runs.iter().map(|run| run.memory.total).sum();
         let mean = total.checked_div(u128::from(seen_ms));
         let mean = mean.and_then(|mean| u64::try_from(mean).ok());
+        // The highest readings of several runs were read at different times, so that their sum may
+        // never have been held.
+        let highest = runs.iter().filter_map(|run| run.memory.max).max();
         self.add_gauge(&Gauge {
-            max: mean,
+            max: mean.map(|mean| mean.max(highest.unwrap_or(0))),
             known_ms: seen_ms,
             total,
             is_failed: false,

@@ -9,7 +9,7 @@ mod stretches;
 mod tests;
 
 use merge::{SourcePart, merge};
-use selection::{TimelineSelection, UsePeriod};
+use selection::{EVENT_MARGIN_SECONDS, TimelineSelection, UsePeriod};
 
 use super::filter::QueryScope;
 use super::gaps::read_gaps;
@@ -49,6 +49,8 @@ pub(in super::super) struct SamplesPart {
     ends: SourcePart<TimelineEntry>,
     boots: BTreeMap<u64, String>,
     selection: TimelineSelection,
+    /// The time of the records in the timeline.
+    span: (Timestamp, Timestamp),
     stretches_omitted: bool,
     /// The most entries of the page.
     limit: usize,
@@ -89,12 +91,14 @@ pub(in super::super) fn timeline_page(
             mut ends,
             boots,
             selection,
+            span,
             stretches_omitted,
             limit,
         } = samples;
         let reader = RecordReader {
             moment: connection.unchecked_transaction()?,
-            query,
+            span,
+            from: query.from,
             selection: &selection,
             rights,
             limit,
@@ -156,15 +160,19 @@ fn read_samples(
     reader.starts(&mut starts)?;
     let mut ends = part(TimelineSource::RunEnd);
     let boots = reader.ends(&mut ends)?;
-    let finder = read_gaps(connection, (filter.since, filter.until), deadline)?;
+    let span = match is_named {
+        true => lifetime(&runs, (filter.since, filter.until)),
+        false => (filter.since, filter.until),
+    };
+    let finder = read_gaps(connection, span, deadline)?;
     let max_pause_ms = finder.max_pause_ms();
     let mut gaps = part(TimelineSource::Gap);
-    gaps.extend(gap_entries(finder.finish(filter.until, now)?, &filter));
+    gaps.extend(gap_entries(finder.finish(span.1, now)?, span));
     let mut parts = vec![starts, gaps];
     let is_shown = is_single && runs.len() <= stretches::MAX_RUNS;
-    let span = (filter.since, filter.until);
+    let period = (filter.since, filter.until);
     let found = match is_shown {
-        true => read_stretches(connection, &runs, span, max_pause_ms, deadline)?,
+        true => read_stretches(connection, &runs, period, max_pause_ms, deadline)?,
         false => None,
     };
     let stretches_omitted = found.is_none();
@@ -178,17 +186,45 @@ fn read_samples(
         ends,
         boots,
         selection: selection(query, uids, &scope, &runs),
+        span,
         stretches_omitted,
         limit,
     })
 }
 
+/// The part of a period from the first observation of these runs to shortly after the last one: what
+/// happened to the host before and after that is not about them.
+fn lifetime(
+    runs: &[SelectedRun],
+    (since, until): (Timestamp, Timestamp),
+) -> (Timestamp, Timestamp) {
+    // With more runs than are looked up, others may have begun earlier or ended later.
+    if runs.len() >= MAX_SELECTED_RUNS {
+        return (since, until);
+    }
+    // After the clock went back, a run may seem to end before it began.
+    let moments = || {
+        runs.iter()
+            .flat_map(|run| [Some(run.first_at), run.ended_at])
+    };
+    let first = moments().flatten().min().unwrap_or(since);
+    let last = match moments().all(|moment| moment.is_some()) {
+        true => moments().flatten().max(),
+        false => None,
+    };
+    let end = last.map_or(until, |last| last.plus_seconds(EVENT_MARGIN_SECONDS));
+    (since.max(first), until.min(end))
+}
+
 /// The gaps in a period. One that began before the period is shown at its beginning.
-fn gap_entries(gaps: Vec<Gap>, filter: &AuditFilter) -> Vec<(Timestamp, u64, TimelineEntry)> {
+fn gap_entries(
+    gaps: Vec<Gap>,
+    (since, until): (Timestamp, Timestamp),
+) -> Vec<(Timestamp, u64, TimelineEntry)> {
     let gaps = gaps.into_iter();
-    let gaps = gaps.filter(|gap| gap.from < filter.until && gap.until > filter.since);
+    let gaps = gaps.filter(|gap| gap.from < until && gap.until > since);
     let entry = |gap: Gap| {
-        let at = gap.from.max(filter.since);
+        let at = gap.from.max(since);
         let entry = TimelineEntry {
             at,
             gpus: Vec::new(),

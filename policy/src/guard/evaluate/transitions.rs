@@ -168,6 +168,12 @@ impl<'l> RuleEvaluation<'l, '_> {
         held: &ViolationDetails,
         ended: &mut EndedJobs,
     ) -> bool {
+        if self.is_succeeded(subject, violation) {
+            self.snoozes.reset_requests(self.rule, subject);
+            let over = over_record(self.context.sample, self.rule, subject, violation);
+            self.records.extend(over);
+            *violation = ViolationState::new(held.since.unwrap_or(self.context.sample.from));
+        }
         if let Some(since) = held.since {
             violation.set_since(self.rule.kind, since);
         }
@@ -207,6 +213,25 @@ impl<'l> RuleEvaluation<'l, '_> {
         }
         self.update_simulated(subject, violation);
         true
+    }
+
+    /// Whether a violation is over and another one of the same subject holds: all processes of
+    /// its evidence ended in a time without samples that is long enough to settle it.
+    fn is_succeeded(&self, subject: &ViolationSubject, violation: &ViolationState) -> bool {
+        let (_, response) = self.rule_response;
+        let Some(opened) = &violation.opened else {
+            return false;
+        };
+        let is_present = |pid: u32, start_ticks: u64| {
+            let mut runs = self.context.runs.iter();
+            runs.any(|run| (run.key.pid, run.key.start_ticks) == (pid, start_ticks))
+        };
+        let mut evidence = opened.evidence.runs.iter().map(|observed| &observed.run);
+        violation.may_be_settled(response.settled_ms)
+            // A job that a dry run counts as ended goes on.
+            && opened.simulated.is_empty()
+            && self.is_fully_reported(subject, violation)
+            && !evidence.any(|run| is_present(run.pid, run.start_ticks))
     }
 
     /// Whether a service is involved: the whole job counts.

@@ -245,6 +245,39 @@ fn filters_by_user_kind_and_device() {
 }
 
 #[test]
+fn kills_of_the_guard_are_selected_by_its_name_only() {
+    let (_directory, mut opened) = of_two_people();
+    // The guard runs as this user.
+    opened
+        .connection
+        .execute_batch(
+            "INSERT INTO action
+             (at, run, kind, uid, times, request, plan, finished_at, result, reason, outcome) VALUES
+             (9, 'r', 'kill', 1001, 1, 'guard: default: idle', NULL, 9, 'done', NULL, NULL);",
+        )
+        .unwrap();
+    for (user, uids, expected) in [
+        ("guard", &[][..], &[11][..]),
+        ("1001", &[1_001], &[9, 5, 8]),
+        ("1001, guard", &[1_001], &[11, 9, 5, 8]),
+    ] {
+        let query = ActionQuery {
+            user: Some(user.into()),
+            ..whole()
+        };
+        let filter = ActionFilter {
+            uids: Some(uids.iter().copied().collect()),
+            devices: None,
+        };
+        assert_eq!(ids(&ask(&mut opened, &query, &filter)), expected, "{user}");
+        // A withheld request does not show that a kill is of the guard.
+        let hidden = action_page(&mut opened.connection, &query, &filter, &|_| false).unwrap();
+        let is_of_guard = |record: &ActionRecord| record.id == 11;
+        assert_eq!(hidden.records.iter().any(is_of_guard), !uids.is_empty());
+    }
+}
+
+#[test]
 fn former_user_has_a_number_with_one_name() {
     let directory = tempfile::tempdir().unwrap();
     let mut samples = open(directory.path(), &SAMPLES).unwrap().connection;

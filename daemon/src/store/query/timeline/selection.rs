@@ -3,7 +3,9 @@
 use super::super::super::RuleSetKind;
 use super::super::actions::row_of_action;
 use super::super::filter::StoredDevice;
-use gpukill_policy::select::{DeviceName, DeviceSelectorError, names_user, select_devices};
+use gpukill_policy::select::{
+    DeviceName, DeviceSelectorError, names_one_user_of, names_user, select_devices,
+};
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::guard::edit::{PolicyKind, edited_policy};
 use gpukill_proto::guard::{
@@ -42,7 +44,7 @@ pub(super) type UsePeriod = (Timestamp, Option<Timestamp>);
 
 /// The time after the use of a device in which its events still belong to the run: an XID and the
 /// loss of the device are recorded after the processes ended of it.
-const EVENT_MARGIN_SECONDS: i64 = 300;
+pub(super) const EVENT_MARGIN_SECONDS: i64 = 300;
 
 /// The facts of a process that conditions are about.
 struct ProcessMatch<'a> {
@@ -100,7 +102,7 @@ impl TimelineSelection {
 
     fn names(&self, name: &str, uid: Option<u32>) -> bool {
         let user = self.user.as_deref();
-        user.is_none_or(|user| names_user(user, uid, Some(name)))
+        user.is_none_or(|user| names_one_user_of(user, uid, Some(name)))
     }
 
     fn has_key(&self, key: ProcessKey) -> bool {
@@ -200,6 +202,7 @@ impl TimelineSelection {
             && self.devices.is_none()
             && self.job.is_none()
             && self.processes.is_none()
+            && record.guard_rule().is_none()
             && record.uid.is_some_and(|uid| self.uids.contains(&uid));
         self.selects_all()
             || (record.kind == "rules_edit" && self.has_edit(record.what.as_deref()))
@@ -228,7 +231,8 @@ impl TimelineSelection {
     fn has_policy_of_user(&self, name: &str) -> bool {
         let is_owner = |(owner, uid): &(String, Option<u32>)| names_user(name, *uid, Some(owner));
         let mut uids = self.uids.iter();
-        self.user.as_deref() == Some(name)
+        let typed = self.user.iter().flat_map(|users| users.split(','));
+        typed.map(str::trim).any(|typed| typed == name)
             || uids.any(|uid| names_user(name, Some(*uid), None))
             || self
                 .owners
@@ -528,6 +532,13 @@ mod tests {
         assert!(of_bob.has_action(&action(3, "prune", 1001, NOW), None));
         assert!(!of_bob.has_action(&action(3, "kill", 0, NOW), None));
         assert!(of_bob.has_action(&action(3, "rules_edit", 0, NOW), None));
+        // A kill of the guard is no action of the user of the daemon.
+        let by_guard = ActionRecord {
+            what: Some("guard: default: idle".into()),
+            ..action(3, "kill", 1001, NOW)
+        };
+        assert!(!of_bob.has_action(&by_guard, None));
+        assert!(of_bob.has_action(&action(3, "kill", 1001, NOW), None));
     }
 
     #[test]

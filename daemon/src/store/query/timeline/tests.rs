@@ -389,8 +389,6 @@ fn timeline_of_a_process_tells_why_it_ended() {
     let page = PastBox::new().whole(&of_notebook());
     assert!(!page.stretches_omitted);
     let expected = [
-        "-6 started",
-        "-6 rules",
         "0 started 51002",
         "0 busy 20 min",
         "20 idle 90 min",
@@ -446,6 +444,8 @@ fn timeline_of_a_process_tells_why_it_ended() {
 fn selections_of_a_job_agree() {
     let mut it = PastBox::new();
     let by_pid = words(&it.whole(&of_notebook()));
+    // A user and a GPU exist before and after the job.
+    let before = ["-6 started", "-6 rules"].map(ToOwned::to_owned);
     let selections = [
         TimelineQuery {
             job: Some("nb.scope".into()),
@@ -464,7 +464,10 @@ fn selections_of_a_job_agree() {
         let mut found = words(&it.whole(&query));
         if query.job.is_some() {
             // A finding does not have the job.
-            found.insert(5, "30 rogue 51002".into());
+            found.insert(3, "30 rogue 51002".into());
+        } else {
+            let all = found.split_off(before.len());
+            assert_eq!(std::mem::replace(&mut found, all), before, "{query:?}");
         }
         assert_eq!(found, by_pid, "{query:?}");
     }
@@ -489,9 +492,17 @@ fn events_of_a_device_belong_to_the_time_of_its_use() {
     it.samples.execute(&format!(
         "UPDATE run SET ended_at = {end} WHERE ended_at IS NOT NULL"
     ));
-    let found = words(&it.whole(&of_notebook()));
+    let of_bob = TimelineQuery {
+        user: Some("bob".into()),
+        ..all()
+    };
+    let found = words(&it.whole(&of_bob));
     assert!(!found.contains(&"122 xid".to_owned()), "{found:?}");
     assert!(found.contains(&"123 fault".to_owned()), "{found:?}");
+    // What happened to the host long after the end of a process is not about the process.
+    let found = words(&it.whole(&of_notebook()));
+    let last = found.last().map(String::as_str);
+    assert_eq!(last, Some("60 killed 51002"), "{found:?}");
     let of_gpu = TimelineQuery {
         gpu: Some("5".into()),
         ..all()
