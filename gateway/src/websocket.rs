@@ -155,8 +155,14 @@ async fn send_events(socket: &mut Socket, stream: &mut LiveStream) -> Option<Clo
                     is_ping_answered = true;
                     continue;
                 }
-                // The library answers both.
-                Some(Ok(Message::Ping(_) | Message::Close(_))) => continue,
+                // The library answers, and keeps answers that the client does not read: none is added
+                // before the last one is sent.
+                Some(Ok(Message::Ping(_))) => {
+                    socket.flush().await.ok()?;
+                    continue;
+                }
+                // The library answers.
+                Some(Ok(Message::Close(_))) => continue,
                 Some(
                     Ok(Message::Text(_) | Message::Binary(_) | Message::Frame(_))
                     | Err(SocketError::Capacity(_)),

@@ -5,6 +5,7 @@ use gpukill_tests::harness::{Gateway, HttpResponse, TestProcess};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -154,6 +155,25 @@ fn client_that_sends_data_is_disconnected() {
     let head = [0x81, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     socket.0.write_all(&head).unwrap();
     assert_eq!(socket.close_code(), 1_008);
+}
+
+#[test]
+fn client_that_reads_no_answers_gets_no_further_ones() {
+    let test_box = gpukill_tests::harness::TestBox::new();
+    let _daemon = test_box.start();
+    let gateway = Gateway::start(&test_box, "");
+    wait_until_ready(&gateway);
+    let mut socket = Socket::open(&gateway, "/ws");
+    socket
+        .0
+        .set_write_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    // More than all buffers of the connection hold, in both directions.
+    let ping = [&[0x80 | PING, 0x80 | 125, 0, 0, 0, 0][..], &[b'x'; 125]].concat();
+    let pings = ping.repeat(1_000);
+    let is_blocked = (0..2_000).any(|_| socket.0.write_all(&pings).is_err());
+    assert!(is_blocked, "the gateway reads pings without end");
+    assert_eq!(gateway.get("/-/healthy").status, 200);
 }
 
 #[test]
