@@ -75,8 +75,8 @@ pub(crate) enum Post {
 pub(crate) enum Source {
     /// With the newest snapshot as it is.
     Snapshot,
-    /// With a part of the newest snapshot.
-    Part(fn(&Frame, &Parameters) -> Result<Document, Problem>),
+    /// With a part of the newest snapshot, as far as the caller may see it.
+    Part(fn(&Frame, &Parameters, Access) -> Result<Document, Problem>),
     /// By a call of the daemon.
     Call(CallRoute),
     /// With a stream of events.
@@ -119,6 +119,7 @@ impl Route {
             Healthy | Ready => Access::None,
             // Without names of people below [`Access::Metrics`].
             Metrics | OpenApi | Reference => Access::Numbers,
+            // Without processes below [`Access::Look`].
             Part(_) if matches!(self.path, "/api/v1/gpus" | "/api/realtime") => Access::Numbers,
             Snapshot | Part(_) | Call(_) | Live | WebSocket => Access::Look,
             Act(_) => Access::Act,
@@ -435,7 +436,7 @@ async fn answer(
             let selected = tokio::task::spawn_blocking(move || {
                 // The turn ends with the work, also when the client is gone.
                 let _turn = turn;
-                select(&frame, &parameters)
+                select(&frame, &parameters, access)
             });
             Arc::new(selected.await.map_err(|_| Problem::internal())??)
         }

@@ -1,6 +1,7 @@
 //! Parts of the newest snapshot, without any call of the daemon.
 
 use super::{GPU, PID, USER, number};
+use crate::access::Access;
 use crate::document::Document;
 use crate::parameters::{Parameter, Parameters, Place, text};
 use crate::problem::Problem;
@@ -26,13 +27,29 @@ pub(super) const PROCESS_PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-/// The selected GPUs.
-pub(super) fn gpus(frame: &Frame, parameters: &Parameters) -> Result<Document, Problem> {
-    Document::json(&GpuListDocument::from(select(frame, parameters)?))
+/// The selected GPUs; without their largest process for a caller that may see only numbers.
+pub(super) fn gpus(
+    frame: &Frame,
+    parameters: &Parameters,
+    access: Access,
+) -> Result<Document, Problem> {
+    let mut list = GpuListDocument::from(select(frame, parameters)?);
+    if access < Access::Look {
+        for gpu in &mut list.gpus {
+            gpu.top_proc = None;
+            let why = "withheld: this needs a token with the scope \"look\"";
+            gpu.reasons.insert("top_proc", why.to_owned());
+        }
+    }
+    Document::json(&list)
 }
 
 /// The selected processes.
-pub(super) fn processes(frame: &Frame, parameters: &Parameters) -> Result<Document, Problem> {
+pub(super) fn processes(
+    frame: &Frame,
+    parameters: &Parameters,
+    _: Access,
+) -> Result<Document, Problem> {
     Document::json(&ProcessListDocument::from(select(frame, parameters)?))
 }
 
@@ -67,7 +84,7 @@ mod tests {
         let view = view(Duration::from_secs(1));
         let parameters = Parameters::parse(&[GPU], [], query).unwrap();
         let json = |text: &[u8]| serde_json::from_slice(text).unwrap();
-        match gpus(view.current().unwrap(), &parameters) {
+        match gpus(view.current().unwrap(), &parameters, Access::Look) {
             Ok(document) => Ok(json(document.line())),
             Err(problem) => Err(json(&problem.body())),
         }

@@ -89,10 +89,14 @@ fn numbers_have_no_names() {
     for name in ["gpukill_user_", "gpukill_process_", "python"] {
         assert!(!metrics.contains(name), "{name}\n{metrics}");
     }
-    assert_eq!(
-        gateway.get("/api/v1/gpus").json()["gpus"][0]["util_pct"],
-        70
-    );
+    let with_token = [("authorization", bearer.as_str())];
+    for path in ["/api/v1/gpus", "/api/realtime"] {
+        for headers in [&with_token[..0], &with_token[..]] {
+            let gpus = gateway.request("GET", path, headers);
+            assert_eq!(gpus.json()["gpus"][0]["util_pct"], 70);
+            assert!(!gpus.text().contains("python"), "{}", gpus.text());
+        }
+    }
     for path in ["/api/v1/snapshot", "/api/v1/processes", "/api/v1/live"] {
         assert_eq!(gateway.get(path).status, 401, "{path}");
     }
