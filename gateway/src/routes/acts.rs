@@ -366,8 +366,18 @@ pub(super) fn kill(
     })?;
     let operation = call!(context.daemon, Kill { plan: PlanId(id) })?;
     context.known.operations.put(operation.0, plan);
-    // The kill goes on whatever the first report says.
-    follow(context, operation)
+    follow(context, operation).map_err(|problem| without_report(&problem, operation))
+}
+
+/// The problem of a kill that has started, and goes on without its first report. It says so: another
+/// attempt would be refused.
+fn without_report(problem: &Problem, operation: OperationId) -> Problem {
+    let why = problem.detail();
+    let what = format!("the kill has started, but its first report did not come: {why}");
+    let id = operation.0;
+    Problem::new(StatusCode::BAD_GATEWAY, what)
+        .with_exit_code(exit_code::FAILED)
+        .with_hint(format!("see how far it is: GET /api/v1/kill/report/{id}"))
 }
 
 /// How far a kill is.
@@ -592,6 +602,22 @@ mod tests {
     use gpukill_proto::kill::{Outcome, ProcessOutcome};
     use gpukill_proto::model::ProcessKey;
     use gpukill_proto::reading::Reading;
+
+    #[test]
+    fn kill_without_its_first_report_names_its_operation() {
+        let problem = without_report(&Refusal::Expired.into(), OperationId(7));
+        assert_eq!(
+            problem.detail(),
+            "the kill has started, but its first report did not come: the rest of the answer has \
+             expired"
+        );
+        let hint = "see how far it is: GET /api/v1/kill/report/7";
+        assert_eq!(problem.hint(), Some(hint));
+        let response = problem.into_response();
+        assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+        // Nothing invites a client to send the act again.
+        assert!(response.headers().get("retry-after").is_none());
+    }
 
     fn request(body: &str) -> Result<KillRequest, String> {
         let parsed = parse::<PlanBody>(body.as_bytes()).and_then(PlanBody::into_request);
