@@ -231,6 +231,7 @@ async fn run_server(service: Service) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let view = upstream::start(settings.daemon_socket.clone()).map_err(failed)?;
+    let upstream_end = upstream::wait_for_end(view.clone());
     let (stop, stopped) = watch::channel(false);
     let gateway = Gateway::new(settings, view, stopped.clone());
     gateway.tokens.replace(tokens);
@@ -258,6 +259,7 @@ async fn run_server(service: Service) -> Result<(), String> {
         _ = terminate.recv() => log::info("stopping"),
         _ = interrupt.recv() => log::info("stopping"),
         reason = end_of_use => log::info(&format!("stopping: {reason}")),
+        () = upstream_end => return Err("the thread that polls gpukilld has ended".into()),
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     stop.send_replace(true);

@@ -85,6 +85,7 @@ impl Notifier {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let view = upstream::start(self.daemon_socket).map_err(failed)?;
+        let upstream_end = upstream::wait_for_end(view.clone());
         let (stop, stopped) = watch::channel(false);
         let mut channels = JoinSet::new();
         if let Some(otlp) = self.otlp {
@@ -96,6 +97,7 @@ impl Notifier {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
             Some(_) = channels.join_next() => return Err("a channel ended by itself".into()),
+            () = upstream_end => return Err("the thread that polls gpukilld has ended".into()),
         }
         log::info("stopping");
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);

@@ -211,6 +211,12 @@ pub(crate) fn start(socket: PathBuf) -> std::io::Result<watch::Receiver<Arc<Daem
     Ok(receiver)
 }
 
+/// Waits until the thread that polls has ended, which is a bug: without it, the data would stay as it
+/// is for ever.
+pub(crate) async fn wait_for_end(mut view: watch::Receiver<Arc<DaemonView>>) {
+    while view.changed().await.is_ok() {}
+}
+
 /// The thread that polls.
 struct Upstream {
     socket: PathBuf,
@@ -361,6 +367,14 @@ pub(crate) mod tests {
 
     fn detail(problem: &Problem) -> serde_json::Value {
         serde_json::from_slice(&problem.body()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn end_of_the_thread_is_noticed() {
+        let (sender, receiver) = watch::channel(Arc::new(DaemonView::default()));
+        sender.send_replace(Arc::new(view(Duration::from_secs(1))));
+        drop(sender);
+        wait_for_end(receiver).await;
     }
 
     #[test]
