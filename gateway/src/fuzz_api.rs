@@ -88,7 +88,10 @@ fn assert_own_request(request: &Parts) {
             let after = origin.split_once("://").map(|(_, authority)| authority);
             assert!(after.is_some_and(|authority| authority.eq_ignore_ascii_case(&host)));
         }
-    } else if sites.iter().any(|site| site == "cross-site") {
+    } else if sites
+        .iter()
+        .any(|site| ["cross-site", "same-site"].contains(&site.as_str()))
+    {
         let is_link =
             |name: &str, value: &str| values(&request.headers, name).iter().any(|it| it == value);
         assert!(is_link("sec-fetch-mode", "navigate") && is_link("sec-fetch-dest", "document"));
