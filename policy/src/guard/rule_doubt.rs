@@ -83,10 +83,7 @@ impl DoubtTracker {
 
     /// The doubt that is reported: one that makes rules only warn comes first.
     pub(crate) fn doubt(&self) -> Option<RulesDoubt> {
-        let only_warns = |doubt: &RulesDoubt| doubt.only_warn;
-        let strict = self.doubt.filter(only_warns);
-        let strict = strict.or_else(|| self.others_doubt.filter(only_warns));
-        strict.or(self.doubt).or(self.others_doubt)
+        stronger(self.doubt, self.others_doubt)
     }
 
     /// An admin confirms these rules.
@@ -177,11 +174,19 @@ impl DoubtTracker {
             };
             let was_strict = before.map(|doubt| doubt.only_warn);
             let is_news = |doubt: &RulesDoubt| was_strict != Some(doubt.only_warn);
-            news = news.or(doubt.filter(is_news));
+            news = stronger(news, doubt.filter(is_news));
         }
         let (doubt, (rule, subject, violation)) = news.zip(last)?;
         Some((rule, subject, violation, GuardStep::Doubted(doubt)))
     }
+}
+
+/// The doubt that is reported of two: one that makes rules only warn comes first.
+fn stronger(one: Option<RulesDoubt>, other: Option<RulesDoubt>) -> Option<RulesDoubt> {
+    let only_warns = |doubt: &RulesDoubt| doubt.only_warn;
+    let strict = one.filter(only_warns);
+    let strict = strict.or_else(|| other.filter(only_warns));
+    strict.or(one).or(other)
 }
 
 /// How many of these people are users of the host, and how many are other owners.
@@ -234,5 +239,32 @@ fn subject_person(subject: &ViolationSubject) -> Option<PersonKey> {
         | ViolationSubject::GroupOn(..)
         | ViolationSubject::Device(_)
         | ViolationSubject::Run(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubt_that_stops_ends_is_reported_first() {
+        let doubt = |people, only_warn| {
+            Some(RulesDoubt {
+                since: Timestamp(1_000),
+                people,
+                of: 30,
+                only_warn,
+            })
+        };
+        let (reported, stops) = (doubt(6, false), doubt(15, true));
+        for (one, other, expected) in [
+            (reported, stops, stops),
+            (stops, reported, stops),
+            (reported, doubt(7, false), reported),
+            (None, reported, reported),
+            (None, None, None),
+        ] {
+            assert_eq!(stronger(one, other), expected);
+        }
     }
 }

@@ -106,9 +106,10 @@ impl CircuitBreaker {
             && (has_room || !ends.would_count(person, max_ended))
     }
 
-    /// Whether a job may be signalled again. It counted when it was first signalled.
-    pub(crate) const fn allows_retry(&self, max_ended: u32) -> bool {
-        self.tripped_at.is_none() && max_ended > 0
+    /// Whether a job of this person may be signalled again. It counted when it was first
+    /// signalled.
+    pub(crate) const fn allows_retry(&self, person: &PersonKey, max_ended: u32) -> bool {
+        self.tripped_at.is_none() && !self.is_stopped_for(person) && max_ended > 0
     }
 
     const fn end_times(&self, counted: EndKind) -> &EndTimes {
@@ -196,5 +197,22 @@ impl CircuitBreaker {
 
     pub(crate) const fn is_trip_simulated(&self) -> bool {
         self.is_trip_simulated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_for_containers_signals_none_of_them_again() {
+        let now = Timestamp(1_000);
+        let (user, container) = (PersonKey::User(1_000), PersonKey::Called("vllm".into()));
+        let mut breaker = CircuitBreaker::default();
+        breaker.add(EndKind::Real, container.clone(), now);
+        assert!(breaker.allows_retry(&container, 5));
+        assert_eq!(breaker.trip((EndKind::Real, &container), 5, now), None);
+        assert!(!breaker.allows_retry(&container, 5));
+        assert!(breaker.allows_retry(&user, 5));
     }
 }

@@ -31,8 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why no job of an owner who is no user is ended after too many ends.
-const OTHERS_STOPPED: &str = "too many jobs of containers were ended: none is until an admin sets \
-                              the mode again";
+const OTHERS_STOPPED: &str = "too many jobs of containers were, or would be, ended: none is until \
+                              an admin sets the mode again";
 
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
@@ -364,7 +364,7 @@ impl<'l> RuleEvaluation<'l, '_> {
         if !self.is_dry_run() && !ended.has_slot(&person) {
             return;
         }
-        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(max_ended);
+        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(&person, max_ended);
         if !is_repeated && !self.breaker.allows(counted, &person, max_ended) {
             if let Some(ended) = self.breaker.trip((counted, &person), max_ended, at) {
                 self.record(subject, GuardStep::Tripped { ended }, violation);
