@@ -89,8 +89,9 @@ pub struct Globals {
     pub request_timeout: Option<u64>,
 }
 
-#[derive(Debug, Subcommand)]
 /// A command of the client.
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a run has one")]
 pub enum Command {
     /// List the GPUs and the processes that use them
     List(Deferred<List>),

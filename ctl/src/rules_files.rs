@@ -290,7 +290,7 @@ mod tests {
         let shown = |count: usize| {
             let keys = (0..count).map(|at| format!("wrong{at} = 1\n"));
             let text = "[global]\n".to_owned() + &keys.collect::<String>();
-            let failure = import(GUARD_CODEC, &text, RulesFileFormat::Toml, &InProcessYaml);
+            let failure = import(GUARD_CODEC, &text, RulesFormat::Toml, &InProcessYaml);
             failure.expect_err("it is wrong").to_string()
         };
         assert_eq!(shown(10).lines().count(), 10);

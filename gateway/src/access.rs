@@ -153,8 +153,9 @@ mod tests {
     #[test]
     fn token_adds_to_what_anybody_may_see() {
         use Access::{Look, Metrics, None, Numbers};
+        type Case<'a> = (&'a [&'a str], Access, Access, Result<Access, u16>);
         let (looks, scrapes, late) = ("Bearer looks", "bearer  scrapes", "Bearer late");
-        let cases: &[(&[&str], Access, Access, Result<Access, u16>)] = &[
+        let cases: &[Case<'_>] = &[
             (&[], None, None, Ok(None)),
             (&[], None, Numbers, Err(401)),
             (&[], Numbers, Numbers, Ok(Numbers)),

@@ -265,7 +265,7 @@ fn guard_replay_shows_ends_and_gaps() {
         ..nothing
     };
     let milder = MilderPolicies::new();
-    let shown = super::super::guard::replay_lines(&unrecorded, "draft.toml", &milder, &style);
+    let shown = guard::replay_lines(&unrecorded, "draft.toml", &milder, &style);
     let shown = text(&shown, &style);
     assert!(
         shown.contains("nothing is recorded in this time"),
@@ -285,7 +285,7 @@ fn guard_replay_names_who_is_only_warned() {
             ..replayed()
         };
         let milder = MilderPolicies::new();
-        let shown = super::super::guard::replay_lines(&report, "in force", &milder, &style);
+        let shown = guard::replay_lines(&report, "in force", &milder, &style);
         let shown: Vec<String> = shown.iter().map(Line::text).collect();
         let heading = "7d 0h, 41 people, 512 process runs, no rules in force";
         assert_eq!(shown[0], heading);

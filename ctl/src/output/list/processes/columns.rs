@@ -54,13 +54,6 @@ impl ProcessColumn {
             ..self.column
         }
     }
-
-    const fn with_unattributed(self, unattributed_cell: fn(&UnattributedRow<'_>) -> Cell) -> Self {
-        Self {
-            unattributed_cell,
-            ..self
-        }
-    }
 }
 
 const fn right(

@@ -22,10 +22,11 @@ fn owners(holders: &[(u32, u64, &str)]) -> Vec<(u32, Reading<Bytes>)> {
 
 #[test]
 fn oldest_process_owns_a_client() {
+    type Holder<'a> = (u32, u64, &'a str);
     let logind = (5, 50, "systemd-logind");
     let xorg = (8, 80, "Xorg");
     let python = (8, 80, "python");
-    let cases: [(&[(u32, u64, &str)], u32); 9] = [
+    let cases: [(&[Holder<'_>], u32); 9] = [
         (&[(7, 70, "Xorg")], 7),
         (&[(7, 70, "python"), python], 7),
         // Pids wrap around some day.
