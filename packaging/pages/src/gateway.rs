@@ -33,9 +33,16 @@ pub(crate) fn pages(date: &str) -> Vec<Page> {
     let command = built_command();
     let root = Node::root(&command);
     let mut pages = vec![gateway_page(&root, date), settings_page(date)];
-    let commands = root.children();
-    pages.extend(commands.iter().map(|node| command_page(node, date)));
+    add_command_pages(&mut pages, &root, date);
     pages
+}
+
+/// Adds the pages of all commands below this one.
+fn add_command_pages(pages: &mut Vec<Page>, above: &Node<'_>, date: &str) {
+    for node in above.children() {
+        pages.push(command_page(&node, date));
+        add_command_pages(pages, &node, date);
+    }
 }
 
 fn gateway_page(root: &Node<'_>, date: &str) -> Page {
@@ -86,6 +93,9 @@ fn gateway_page(root: &Node<'_>, date: &str) -> Page {
 fn command_page(node: &Node<'_>, date: &str) -> Page {
     let mut page = Page::new(node.page(8), date, &node.about());
     write_beginning(&mut page, node);
+    if !node.children().is_empty() {
+        write_commands(&mut page, node, 8);
+    }
     write_arguments(&mut page, node, 8);
     page.see_also(&[name(), settings_name()]);
     page

@@ -379,11 +379,11 @@ fn edit_is_one_sentence_and_a_diff_on_request() {
 #[test]
 fn check_names_mistakes_and_lints() {
     check_all("guard-mistakes", |style| {
-        rules::mistake_lines("of draft.toml", &mistakes(), style)
+        rules::mistake_lines("draft.toml", &mistakes(), style)
     });
     let rules = parse("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
     check_all("guard-checked", |style| {
-        rules::checked_lines("of draft.toml", &guard_summary(&rules), &warnings(), style)
+        rules::checked_lines("draft.toml", &guard_summary(&rules), &warnings(), style)
     });
 }
 

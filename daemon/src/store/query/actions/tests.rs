@@ -403,14 +403,18 @@ fn record_is_append_only() {
 #[test]
 fn pages_use_an_index() {
     let (_directory, opened) = of_two_people();
-    for (select, index) in [(SELECT_EVENTS, "event_at"), (SELECT_ACTIONS, "action_at")] {
+    for (select, index, parameters) in [
+        (SELECT_EVENTS, "event_at", 7),
+        (SELECT_ACTIONS, "action_at", 8),
+    ] {
         let mut explain = opened
             .connection
             .prepare(&format!("EXPLAIN QUERY PLAN {select}"))
             .unwrap();
-        let asked = params![0, 1, 2, 3, None::<String>, None::<String>, None::<String>];
+        let none = None::<String>;
+        let values = params![0, 1, 2, 3, none, none, none, false];
         let steps = explain
-            .query_map(asked, |row| row.get::<_, String>(3))
+            .query_map(&values[..parameters], |row| row.get::<_, String>(3))
             .unwrap();
         let steps: Vec<String> = steps.map(Result::unwrap).collect();
         let first = format!("USING INDEX {index} (at>? AND at<?)");
