@@ -11,7 +11,7 @@ use crate::output::loss::loss_text;
 use crate::output::markers::RuleColumn;
 use crate::output::owner_cells::location;
 use crate::output::rogue::RogueColumn;
-use crate::output::style::{OutputStyle, Symbols};
+use crate::output::style::{Density, OutputStyle, Symbols};
 use crate::output::table::{Cell, Row, Table};
 use crate::output::text::{Line, Tone, escaped};
 use crate::output::value::{percent_cell, reading, size_cell};
@@ -245,7 +245,11 @@ impl<'a> ProcessTable<'a> {
     fn unattributed_row(&self, device: &Device) -> Option<Row> {
         let memory = device.memory_unattributed.last_known();
         memory.filter(|bytes| bytes.0 > 0 && self.view.only.is_none())?;
-        let message = format!("unattributed: gpukillctl holders --gpu {}", device.index);
+        let command = match self.style.density() {
+            Density::Compact => "holders",
+            Density::Full => "gpukillctl holders",
+        };
+        let message = format!("unattributed: {command} --gpu {}", device.index);
         let mut message = Cell::with_tone(message, Tone::Doubtful);
         let size = size_cell(&device.memory_unattributed);
         let mut columns = self.columns.iter();

@@ -104,23 +104,29 @@ impl Prometheus {
                 break after.split(' ').next().unwrap_or_default().to_owned();
             }
         };
-        Self {
+        let started = Self {
             _program: program,
             address,
             _directory: directory,
-        }
+        };
+        // It listens before it has read its store.
+        eventually("Prometheus is ready", || {
+            (started.get("/-/ready").status == 200).then_some(())
+        });
+        started
+    }
+
+    fn get(&self, path: &str) -> HttpResponse {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        // HTTP/1.0 has no chunks.
+        let request = format!("GET {path} HTTP/1.0\r\nhost: {}\r\n\r\n", self.address);
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        HttpResponse::read(stream)
     }
 
     /// The data of a path of the API.
     fn api(&self, path: &str) -> Value {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        // HTTP/1.0 has no chunks.
-        let request = format!(
-            "GET /api/v1/{path} HTTP/1.0\r\nhost: {}\r\n\r\n",
-            self.address
-        );
-        stream.write_all(request.as_bytes()).expect("it is sent");
-        let answer = HttpResponse::read(stream).json();
+        let answer = self.get(&format!("/api/v1/{path}")).json();
         assert_eq!(answer["status"], "success", "{path}: {answer}");
         answer["data"].clone()
     }
