@@ -54,20 +54,22 @@ fn metrics_are_pushed_without_rights_and_once_more_at_the_stop() {
     let ran = install(&it, &[&it.package.first_gateway]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let settings = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\ninterval = \"1h\"\n\
-                    headers_file = \"otlp-headers\"\n";
+                    headers_file = \"/etc/gpukill/otlp-headers\"\n";
     it.write("/etc/gpukill/gateway.toml", settings);
-    it.write("/etc/otlp-headers", "Authorization: Bearer abcdef123\n");
-    it.write(
-        "/etc/systemd/system/gpukill-notify.service.d/headers.conf",
-        "[Service]\nLoadCredential=otlp-headers:/etc/otlp-headers\n",
-    );
+    let headers = "/etc/gpukill/otlp-headers";
+    it.write(headers, "Authorization: Bearer abcdef123\n");
+    it.run_as_root(&["chown", "root:gpukill-notify", headers]);
+    it.run_as_root(&["chmod", "640", headers]);
     it.write(
         "/etc/systemd/system/collector.service",
         "[Service]\nExecStart=/usr/bin/perl /run/collect.pl\n",
     );
     it.write("/run/collect.pl", COLLECT_SCRIPT);
     it.run_as_root(&["systemctl", "daemon-reload"]);
-    it.run_as_root(&["systemctl", "start", "collector", "gpukill-notify"]);
+    it.run_as_root(&["systemctl", "start", "collector"]);
+    let started = it.run("root", &["systemctl", "start", "gpukill-notify"]);
+    let journal = it.run_as_root(&["journalctl", "--no-pager", "--unit", "gpukill-notify"]);
+    assert_eq!(started.code, 0, "{journal}");
     let pushes = || {
         let text = std::fs::read_to_string(it.path("/run/pushes")).unwrap_or_default();
         text.lines().map(str::to_owned).collect::<Vec<_>>()
