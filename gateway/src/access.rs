@@ -97,7 +97,10 @@ impl Caller {
 fn unauthorized(detail: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, detail)
         .with_exit_code(exit_code::NOT_PERMITTED)
-        .with_hint("send the header Authorization: Bearer TOKEN; an admin makes tokens: gpukill-gateway token new")
+        .with_hint(
+            "send the header Authorization: Bearer TOKEN; gpukillctl web prints the token of your \
+             own gateway after the #, and an admin makes others: gpukill-gateway token new",
+        )
 }
 
 /// The token of `Authorization: Bearer`. Two such headers name none.

@@ -2,7 +2,7 @@
 //! plan, follow it, snooze a warning, and edit the rules. The daemon knows the person by the user id
 //! of the gateway, and decides what they may do.
 
-use crate::daemon::{DaemonConnection, call};
+use crate::daemon::{CallError, DaemonConnection, call};
 use crate::document::{self, Document};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
@@ -359,14 +359,21 @@ pub(super) fn kill(
 ) -> Result<Document, Problem> {
     let id = parse::<ActBody>(body)?.plan_id.parse::<u64>().ok();
     let known = id.and_then(|id| Some((id, context.known.plans.get(id)?)));
-    let (id, plan) = known.ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, "the plan is unknown or has expired")
-            .with_exit_code(exit_code::FAILED)
-            .with_hint("plan again: POST /api/v1/kill/plan")
-    })?;
-    let operation = call!(context.daemon, Kill { plan: PlanId(id) })?;
+    let (id, plan) = known.ok_or_else(unknown_plan)?;
+    let operation = match call!(context.daemon, Kill { plan: PlanId(id) }) {
+        Err(CallError::Refused(Refusal::Expired)) => return Err(unknown_plan()),
+        started => started?,
+    };
     context.known.operations.put(operation.0, plan);
     follow(context, operation).map_err(|problem| without_report(&problem, operation))
+}
+
+/// The problem of a plan that cannot be carried out any more.
+fn unknown_plan() -> Problem {
+    let what = "the plan is unknown, has expired, or was carried out";
+    Problem::new(StatusCode::NOT_FOUND, what)
+        .with_exit_code(exit_code::FAILED)
+        .with_hint("plan again: POST /api/v1/kill/plan")
 }
 
 /// The problem of a kill that has started, and goes on without its first report. It says so: another

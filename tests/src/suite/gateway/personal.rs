@@ -45,7 +45,7 @@ fn kill_is_planned_carried_out_and_followed() {
     assert_eq!(report["exit_code"], 0, "{report}");
     // A plan is carried out once.
     let again = gateway.post("/api/v1/kill/act", &token, &plan_id);
-    assert_ne!(again.status, 200, "{}", again.text());
+    assert_eq!(again.status, 404, "{}", again.text());
     let nobody = gateway.post("/api/v1/kill/plan", &token, &json!({ "pids": [4_194_304] }));
     let problem = nobody.json();
     assert_eq!((nobody.status, &problem["exit_code"]), (404, &json!(8)));
