@@ -7,6 +7,7 @@ use super::schedule::{Millis, ScanOutcome, ScanSchedule, ScheduledScan};
 use super::short_lived::ShortLivedHolders;
 use super::{DeviceNumber, FileHolders, OpenDescriptor, WatchMode};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::ProcessKey;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +91,7 @@ impl ScanState {
         self.numbers = numbers.into_iter().collect();
         let watched = Arc::clone(&self.numbers);
         let file_holders = Arc::make_mut(&mut self.file_holders);
-        file_holders.processes.retain(|key, opens| {
+        file_holders.processes.retain_entries(|key, opens| {
             opens.retain(|open| watched.contains(&open.number));
             self.quota.set_count(key, opens.len());
             !opens.is_empty()

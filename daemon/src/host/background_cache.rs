@@ -4,6 +4,7 @@
 //! and ends when it is idle for a while.
 
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -192,7 +193,7 @@ where
 
     /// Drops all other keys.
     pub(super) fn keep_only(&self, wanted: impl Fn(&K) -> bool) {
-        self.0.lock().entries.retain(|key, _| wanted(key));
+        self.0.lock().entries.retain_entries(|key, _| wanted(key));
     }
 
     /// Waits until every request was answered once, at most until `deadline`, and neither for a

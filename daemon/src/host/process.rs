@@ -26,6 +26,7 @@ use crate::procfs::{is_absent, read_at_most, read_failure};
 use cached::{CachedProcess, has_executed, job_of};
 use gpukill_policy::job::{ProcessLineage, notebook_servers};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{FaultCode, ProcessKey, ProcessLocation};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -103,7 +104,7 @@ impl ProcessReader {
         let mut family = AncestorCache::new(&root, self.view);
         let mut boot = None;
         let before = self.cached.len();
-        self.cached.retain(|pid, _| pids.contains(pid));
+        self.cached.retain_entries(|pid, _| pids.contains(pid));
         self.absent_pids.clear();
         let mut changed = self.cached.len() != before;
         let mut identified = BTreeMap::new();

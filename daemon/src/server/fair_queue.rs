@@ -6,6 +6,7 @@
 //! operators, admins and root. The next turn is that of the user who waits longest.
 
 use gpukill_policy::access::LimitGroup;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -60,7 +61,7 @@ impl FairQueue {
     fn user_semaphore(&self, group: LimitGroup) -> Arc<Semaphore> {
         // Nothing panics while it holds this lock.
         let mut of_user = self.of_user.lock().unwrap_or_else(PoisonError::into_inner);
-        of_user.retain(|_, waiting| waiting.strong_count() > 0);
+        of_user.retain_entries(|_, waiting| waiting.strong_count() > 0);
         if let Some(own) = of_user.get(&group).and_then(Weak::upgrade) {
             return own;
         }

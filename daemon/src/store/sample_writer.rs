@@ -7,6 +7,7 @@ use super::sample::{DepartedProcess, GroupNames, Sample};
 use super::sql_values::{ids_json, owner_kind_number, saturating_i64};
 use gpukill_policy::guard::facts::usable_memory;
 use gpukill_policy::usage::{DeviceRun, Usage};
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, InstanceId, Owner, ProcessKey};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
@@ -351,11 +352,11 @@ impl SampleWriter {
     fn forget_departed(&mut self, sample: &Sample) {
         let processes = || sample.snapshot.processes.iter();
         let keys: BTreeSet<ProcessKey> = processes().filter_map(GpuProcess::key).collect();
-        self.processes.retain(|key, _| keys.contains(key));
+        self.processes.retain_entries(|key, _| keys.contains(key));
         let rows: BTreeSet<i64> = self.processes.values().map(|(row, _)| *row).collect();
         self.facts.retain(|row| rows.contains(&row));
         let runs: BTreeSet<DeviceRun> = processes().map(DeviceRun::from_process).collect();
-        self.runs.retain(|run, _| runs.contains(run));
+        self.runs.retain_entries(|run, _| runs.contains(run));
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) use compiled_rules::{PolicyIndex, RuleResponse, has_grace};
 pub(crate) use context::{EvaluatedJob, EvaluationContext};
 pub(crate) use findings::{Excess, ViolationDetails, observed_runs};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 pub(crate) use idle::is_busy;
 pub(crate) use overflow::EvaluationBounds;
 pub use overflow::Overflow;
@@ -110,7 +111,7 @@ pub(crate) fn evaluate_within(
         let names = checks.iter();
         let names = names.map(|it| compiled_rules.rule_name(it.policy, it.behaviour.kind()));
         let names: BTreeSet<_> = names.into_set();
-        state.conduct.retain(|rule, _| names.contains(rule));
+        state.conduct.retain_entries(|rule, _| names.contains(rule));
     }
     let (undetermined, omitted) = list_undetermined(&context, &findings);
     let when = (is_seen, follows);

@@ -16,6 +16,7 @@ use super::sample::{GuardSample, ProcessFacts};
 use super::snoozes::SnoozeGrant;
 use super::state::GuardState;
 pub use error::ReplayError;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardStep, OpenViolation, RuleName, RuleOutcome, RunKey,
@@ -270,7 +271,7 @@ impl Replay {
             *of_process = of_process.saturating_add(run_sample.usage.owner_share_ms());
         }
         let outcomes = &mut self.outcomes;
-        self.ended_for.retain(|_, (rule, processes)| {
+        self.ended_for.retain_entries(|_, (rule, processes)| {
             processes.retain(|process| held.contains_key(process));
             let of_its = processes.iter().filter_map(|it| held.get(it));
             let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));

@@ -20,6 +20,7 @@ use super::rules::RuleSet;
 use super::state::{RuleViolations, pairs};
 use super::violation_state::ViolationState;
 use crate::digest::Digest;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, RuleKind, RuleName, RulesDoubt, ViolationSubject,
 };
@@ -121,7 +122,9 @@ impl DoubtTracker {
                 // After a clock was set back, no time lies in the future.
                 *last = at.min(*last);
             }
-            of.retain(|_, last| milliseconds(at.since(*last)) < milliseconds(COUNTING_WINDOW));
+            of.retain_entries(|_, last| {
+                milliseconds(at.since(*last)) < milliseconds(COUNTING_WINDOW)
+            });
         }
         let (_, mut others) = count_people(&self.people);
         for person in &context.people {

@@ -1,5 +1,6 @@
 //! Tracks which findings were reported: each once, and again only when it gets worse.
 
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{Risk, RogueFinding, Threat, Verdict};
@@ -201,7 +202,7 @@ impl FindingTracker {
     /// forgotten.
     pub fn update_presence(&mut self, is_here: impl Fn(&ProcessKey) -> bool, now: Timestamp) {
         let of_user = &mut self.of_user;
-        self.tracked.retain(|process, known| {
+        self.tracked.retain_entries(|process, known| {
             if is_here(process) {
                 known.gone_at = None;
                 return true;
@@ -213,7 +214,7 @@ impl FindingTracker {
             }
             is_kept
         });
-        self.reports.retain(|_, reports| {
+        self.reports.retain_entries(|_, reports| {
             drop_expired(reports, now);
             !reports.is_empty()
         });

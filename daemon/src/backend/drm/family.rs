@@ -11,6 +11,7 @@ use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode};
 use gpukill_proto::reading::Reading;
@@ -94,8 +95,8 @@ impl DrmBackend {
         let is_own_driver = |driver: &str| DrmFamily::from_driver(driver) == self.family;
         let (cards, too_many) = limit_cards(self.cards.refresh(is_own_driver, Instant::now()));
         self.readers
-            .retain(|id, (card, _)| cards.get(id) == Some(card));
-        self.names.retain(|id, _| cards.contains_key(id));
+            .retain_entries(|id, (card, _)| cards.get(id) == Some(card));
+        self.names.retain_entries(|id, _| cards.contains_key(id));
         self.faults.clear();
         self.faults.extend(too_many);
         for (id, card) in cards {

@@ -5,6 +5,7 @@
 use super::table::{LISTEN, Socket, SocketListError};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use gpukill_policy::access::Uids;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The limits of reading.
@@ -157,7 +158,7 @@ impl SocketCollector {
         self.dropped.remove(&SocketOwner::Nowhere);
         let left_out = &self.dropped;
         self.listeners
-            .retain(|_, uid| !left_out.contains(&SocketOwner::Open(*uid)));
+            .retain_entries(|_, uid| !left_out.contains(&SocketOwner::Open(*uid)));
     }
 }
 

@@ -9,6 +9,7 @@ use super::ranges::{
 use super::raw;
 use crate::backend::MemoryReadings;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{DeviceId, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
@@ -98,7 +99,7 @@ impl SlowValues {
 
     /// Forgets every other device.
     pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
-        self.0.retain(|id, _| is_present(id));
+        self.0.retain_entries(|id, _| is_present(id));
     }
 }
 

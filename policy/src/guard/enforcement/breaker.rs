@@ -12,6 +12,7 @@ use crate::guard::limits::milliseconds;
 use crate::guard::person_key::PersonKey;
 use crate::guard::rules::EnforcementSettings;
 use crate::guard::state::pairs;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -89,7 +90,7 @@ impl CircuitBreaker {
         let ms = milliseconds(COUNTING_WINDOW);
         let is_recent = |at: &Timestamp| *at > now || milliseconds(now.since(*at)) < ms;
         for EndTimes(of) in [&mut self.ended, &mut self.simulated] {
-            of.retain(|_, ends| {
+            of.retain_entries(|_, ends| {
                 ends.retain(is_recent);
                 !ends.is_empty()
             });

@@ -7,6 +7,7 @@ use crate::guard::person_key::PersonKey;
 use crate::guard::state::device_reporting::DeviceReporting;
 use crate::guard::state::{JobKey, pairs};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{OpenViolation, RuleName, Victim, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -195,11 +196,12 @@ pub(crate) fn update_ended<'k>(
     present: &BTreeSet<PidStart>,
     processes: impl Iterator<Item = (PidStart, &'k JobKey, Option<u32>)>,
 ) {
-    ended.retain(|_, it| {
+    ended.retain_entries(|_, it| {
         if device_reporting.covers_all(&it.devices) {
             it.processes.retain(|process| present.contains(process));
             it.joined.retain(|process| present.contains(process));
-            it.survivors.retain(|process, _| present.contains(process));
+            it.survivors
+                .retain_entries(|process, _| present.contains(process));
         }
         // Its result is known, or never will be.
         let is_lost = it.progress == EndProgress::Began && !it.is_younger(now, RESULT_TIMEOUT);

@@ -10,6 +10,7 @@ use crate::guard::snoozes::SnoozeGrant;
 use crate::guard::state::{GuardState, JobKey};
 use crate::guard::warning_state::SnoozeError;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{
     EnforcementOutcome, GuardMode, GuardRecord, GuardStep, OpenViolation, OwnedJob, RulesDoubt,
     RunKey, ViolationSubject,
@@ -287,7 +288,7 @@ impl GuardState {
     #[must_use]
     pub fn into_paused(self) -> Self {
         let mut ended = self.ended;
-        ended.retain(|_, it| it.progress.had_signals() || !it.survivors.is_empty());
+        ended.retain_entries(|_, it| it.progress.had_signals() || !it.survivors.is_empty());
         Self {
             ended,
             breaker: self.breaker,

@@ -28,6 +28,7 @@ use candidates::{
 };
 use exempt::{exemption, format_reasons, is_owner_due, is_owner_warned, milder_policy_exemption};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -109,7 +110,7 @@ impl EndedJobs {
             // A clock that was set back a little does not end the cooldown.
             *since = at.min(*since);
         }
-        cooling.retain(|_, since| at.since(*since) < cooldown);
+        cooling.retain_entries(|_, since| at.since(*since) < cooldown);
         Self {
             jobs: std::mem::take(&mut state.ended),
             devices: BTreeSet::new(),

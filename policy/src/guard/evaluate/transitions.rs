@@ -21,6 +21,7 @@ use super::context::EvaluationContext;
 use super::findings::{Excess, Finding, Findings, SubjectIndex, ViolationDetails};
 use super::overflow::{EvaluationBounds, Overflow};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardRecord, GuardStep, RuleName, ViolationSubject,
 };
@@ -100,7 +101,7 @@ pub(crate) fn apply(
         };
         let is_refused = |subject: SubjectIndex| refused.contains(&(policy, rule.kind, subject));
         let mut subjects = create_states(context, &mut of_rule.of, found, is_refused).into_iter();
-        of_rule.of.retain(|subject, violation| {
+        of_rule.of.retain_entries(|subject, violation| {
             let index = subjects.next().flatten();
             match index.and_then(|index| found.get(&index)) {
                 Some(Finding::Holds(held)) => {
@@ -114,7 +115,7 @@ pub(crate) fn apply(
             }
         });
     }
-    violations.retain(|_, of_rule| !of_rule.of.is_empty());
+    violations.retain_entries(|_, of_rule| !of_rule.of.is_empty());
     if let Some((rule, subject, violation, step)) = doubt_tracker.update(context, &violations) {
         let opened = violation.opened.as_ref();
         records.extend(opened.map(|opened| GuardRecord {
@@ -469,7 +470,9 @@ impl<'l> RuleEvaluation<'l, '_> {
             };
         }
         if let Some(opened) = &mut violation.opened {
-            opened.simulated.retain(|_, end| !end.processes.is_empty());
+            opened
+                .simulated
+                .retain_entries(|_, end| !end.processes.is_empty());
         }
     }
 

@@ -6,6 +6,7 @@ use super::super::super::violation_state::ViolationState;
 use super::super::context::EvaluationContext;
 use super::super::findings::{Finding, SubjectIndex};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, ViolationSubject};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +52,7 @@ pub(super) fn close_outdated(
     violations: &mut BTreeMap<RuleName, RuleViolations>,
     records: &mut Vec<GuardRecord>,
 ) {
-    violations.retain(|rule, of_rule| {
+    violations.retain_entries(|rule, of_rule| {
         let is_current = is_current(context.compiled_rules, rule, of_rule.digest)
             && context
                 .compiled_rules

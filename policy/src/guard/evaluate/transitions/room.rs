@@ -12,6 +12,7 @@ use super::super::findings::{Finding, Findings, SubjectIndex};
 use super::super::overflow::Overflow;
 use super::lifecycle::{ends_with_processes, over_record};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{GuardRecord, GuardStep, RuleKind, RuleName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,7 @@ pub(super) fn make_room(
     let refused = excess.into_iter().filter_map(|it| it.finding).into_set();
     let mut position = 0..;
     for (rule, of_rule) in violations {
-        of_rule.of.retain(|subject, violation| {
+        of_rule.of.retain_entries(|subject, violation| {
             let is_dropped = position.next().is_some_and(|at| dropped.contains(&at));
             if is_dropped {
                 let over = over_record(context.sample, rule, subject, violation);
