@@ -15,8 +15,7 @@ use std::process::ExitCode;
 
 pub use command_codes::command_exit_codes;
 
-/// The exit codes. Scripts rely on the numbers. A new code also needs an entry in
-/// [`command_exit_codes`] for the commands that return it.
+/// The exit codes. Scripts rely on the numbers.
 ///
 /// The enum derives `ValueEnum` only so that the manual can list every code with the words
 /// below.
@@ -61,12 +60,12 @@ impl From<KillCompletion> for Exit {
     }
 }
 
-/// Who started the daemon, as far as its socket shows.
+/// The kind of daemon, as far as its socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonKind {
-    /// The service manager: the socket is the host's.
+    /// The system: the socket is the host's.
     Service,
-    /// A person: the socket is their own.
+    /// A person.
     Manual,
 }
 

@@ -30,12 +30,11 @@ mod state;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-mod violation_places;
 mod violation_state;
 mod warning_state;
 
 pub use evaluate::{CompiledRules, Evaluation, MAX_UNEVALUATED, Overflow, evaluate};
 pub use person_key::PersonKey;
 pub use snoozes::SnoozeGrant;
-pub use state::{GuardState, SavedPart};
+pub use state::GuardState;
 pub use warning_state::SnoozeError;

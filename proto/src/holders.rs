@@ -5,7 +5,6 @@ use crate::model::{Container, DeviceId, GpuProcess, GpuUse, Owner, ProcessKey};
 use crate::reading::Reading;
 use crate::rogue::RogueAssessment;
 use crate::units::{Bytes, Percent, Timestamp};
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// One device and the processes that have it open.
@@ -178,13 +177,16 @@ pub enum Remedy {
     Wait,
 }
 
-words! {
+impl Remedy {
     /// The name in JSON.
-    Remedy::name(&self) {
-        Self::End(_) => "end",
-        Self::Reap(_) => "reap",
-        Self::Reset => "reset",
-        Self::Wait => "wait",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::End(_) => "end",
+            Self::Reap(_) => "reap",
+            Self::Reset => "reset",
+            Self::Wait => "wait",
+        }
     }
 }
 
@@ -213,31 +215,37 @@ pub enum Cause {
     Unknown,
 }
 
-words! {
+impl Cause {
     /// The name in JSON.
-    Cause::name(self) {
-        Self::Orphans => "orphans",
-        Self::OtherNamespace => "other_namespace",
-        Self::Zombie => "zombie",
-        Self::Uninterruptible => "uninterruptible",
-        Self::Mps => "mps",
-        Self::Display => "display",
-        Self::TearingDown => "tearing_down",
-        Self::BusyWithoutHolder => "busy_without_holder",
-        Self::Unlisted => "unlisted",
-        Self::Unknown => "unknown",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Orphans => "orphans",
+            Self::OtherNamespace => "other_namespace",
+            Self::Zombie => "zombie",
+            Self::Uninterruptible => "uninterruptible",
+            Self::Mps => "mps",
+            Self::Display => "display",
+            Self::TearingDown => "tearing_down",
+            Self::BusyWithoutHolder => "busy_without_holder",
+            Self::Unlisted => "unlisted",
+            Self::Unknown => "unknown",
+        }
     }
 }
 
-words! {
+impl ProcessState {
     /// The name on the screen and in JSON.
-    ProcessState::name(&self) {
-        Self::Running => "running",
-        Self::Sleeping => "sleeping",
-        Self::Uninterruptible(_) => "uninterruptible",
-        Self::Stopped => "stopped",
-        Self::Zombie => "zombie",
-        Self::Other(_) => "other",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Sleeping => "sleeping",
+            Self::Uninterruptible(_) => "uninterruptible",
+            Self::Stopped => "stopped",
+            Self::Zombie => "zombie",
+            Self::Other(_) => "other",
+        }
     }
 }
 
@@ -279,26 +287,27 @@ pub enum Role {
     Passed,
 }
 
-words! {
-    /// The name in JSON.
-    Role::name(self) {
-        Self::User => "user",
-        Self::MpsClient => "mps_client",
-        Self::Mps => "mps",
-        Self::Display => "display",
-        Self::Monitor => "monitor",
-        Self::Gone => "gone",
-        Self::Orphan { .. } => "orphan",
-        Self::OtherNamespace => "other_namespace",
-        Self::Zombie => "zombie",
-        Self::Uninterruptible => "uninterruptible",
-        Self::Unlisted => "unlisted",
-        Self::SharedClient => "shared_client",
-        Self::Passed => "passed",
-    }
-}
-
 impl Role {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::MpsClient => "mps_client",
+            Self::Mps => "mps",
+            Self::Display => "display",
+            Self::Monitor => "monitor",
+            Self::Gone => "gone",
+            Self::Orphan { .. } => "orphan",
+            Self::OtherNamespace => "other_namespace",
+            Self::Zombie => "zombie",
+            Self::Uninterruptible => "uninterruptible",
+            Self::Unlisted => "unlisted",
+            Self::SharedClient => "shared_client",
+            Self::Passed => "passed",
+        }
+    }
+
     /// For an orphan, the ended process that had its descriptors, and when that end was first
     /// observed.
     #[must_use]

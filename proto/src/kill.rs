@@ -4,7 +4,6 @@ use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::reading::Reading;
 use crate::service::{MAX_CONDITION_BYTES, MAX_GPU_LIST_BYTES};
 use crate::units::{Bytes, Timestamp};
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -117,22 +116,13 @@ pub(crate) fn check_signal_timeout(timeout_ms: u64) -> Result<(), String> {
     ))
 }
 
-impl KillSelector {
-    /// Formats the selector as options of `gpukillctl kill`, for the record of this caller: the
-    /// caller's own number is `--mine`.
-    #[must_use]
-    pub fn text_for_caller(&self, uid: u32) -> String {
-        self.options(Some(uid)).join(" ")
-    }
-
-    fn options(&self, caller: Option<u32>) -> Vec<String> {
-        let own = caller.map(|uid| uid.to_string());
+impl fmt::Display for KillSelector {
+    /// Formats the selector as options of `gpukillctl kill`, for the record.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         for (name, value) in self.texts() {
-            match value {
-                Some(_) if name == "user" && *value == own => parts.push("--mine".to_owned()),
-                Some(value) => parts.push(format!("--{name} {value:?}")),
-                None => {}
+            if let Some(value) = value {
+                parts.push(format!("--{name} {value:?}"));
             }
         }
         if let Some(min_memory) = self.min_memory {
@@ -142,14 +132,7 @@ impl KillSelector {
             let names: Vec<&str> = self.vendors.iter().map(|it| it.name()).collect();
             parts.push(format!("--vendor {}", names.join(",")));
         }
-        parts
-    }
-}
-
-impl fmt::Display for KillSelector {
-    /// Formats the selector as options of `gpukillctl kill`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.options(None).join(" "))
+        f.write_str(&parts.join(" "))
     }
 }
 
@@ -167,13 +150,16 @@ pub enum KillScope {
     Container,
 }
 
-words! {
+impl KillScope {
     /// The name on the command line and in JSON.
-    KillScope::name(self) {
-        Self::Process => "process",
-        Self::Tree => "tree",
-        Self::Job => "job",
-        Self::Container => "container",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Tree => "tree",
+            Self::Job => "job",
+            Self::Container => "container",
+        }
     }
 }
 
@@ -336,14 +322,17 @@ pub enum PlannedAction {
     Zombie(Reaper),
 }
 
-words! {
+impl PlannedAction {
     /// The name in JSON.
-    PlannedAction::name(&self) {
-        Self::End(_) => "end",
-        Self::Protected(_) => "protected",
-        Self::Denied(_) => "denied",
-        Self::Unclear(_) => "unclear",
-        Self::Zombie(_) => "zombie",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::End(_) => "end",
+            Self::Protected(_) => "protected",
+            Self::Denied(_) => "denied",
+            Self::Unclear(_) => "unclear",
+            Self::Zombie(_) => "zombie",
+        }
     }
 }
 
@@ -414,13 +403,16 @@ pub enum Stage {
     Interrupted,
 }
 
-words! {
+impl Stage {
     /// The name in JSON.
-    Stage::name(self) {
-        Self::Ending => "ending",
-        Self::Reclaiming => "reclaiming",
-        Self::Done => "done",
-        Self::Interrupted => "interrupted",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ending => "ending",
+            Self::Reclaiming => "reclaiming",
+            Self::Done => "done",
+            Self::Interrupted => "interrupted",
+        }
     }
 }
 
@@ -463,19 +455,22 @@ pub enum Outcome {
     Failed(String),
 }
 
-words! {
+impl Outcome {
     /// The name in JSON.
-    Outcome::name(&self) {
-        Self::Ended(..) => "ended",
-        Self::Survived(..) => "survived",
-        Self::Gone => "gone",
-        Self::Changed(_) => "changed",
-        Self::Protected(_) => "protected",
-        Self::Denied(_) => "denied",
-        Self::Unclear(_) => "unclear",
-        Self::Uninterruptible(_) => "uninterruptible",
-        Self::Zombie(_) => "zombie",
-        Self::Failed(_) => "failed",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ended(..) => "ended",
+            Self::Survived(..) => "survived",
+            Self::Gone => "gone",
+            Self::Changed(_) => "changed",
+            Self::Protected(_) => "protected",
+            Self::Denied(_) => "denied",
+            Self::Unclear(_) => "unclear",
+            Self::Uninterruptible(_) => "uninterruptible",
+            Self::Zombie(_) => "zombie",
+            Self::Failed(_) => "failed",
+        }
     }
 }
 
@@ -588,23 +583,6 @@ pub struct FuseServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn own_number_of_the_caller_is_mine() {
-        let selector = KillSelector {
-            pids: vec![7],
-            user: Some("2001".to_owned()),
-            ..KillSelector::default()
-        };
-        assert_eq!(selector.text_for_caller(2001), "7 --mine");
-        assert_eq!(selector.text_for_caller(2002), "7 --user \"2001\"");
-        assert_eq!(selector.to_string(), "7 --user \"2001\"");
-        let nobody = KillSelector {
-            user: None,
-            ..selector
-        };
-        assert_eq!(nobody.text_for_caller(2001), "7");
-    }
 
     #[test]
     fn each_bound_of_a_request_is_checked() {

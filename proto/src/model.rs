@@ -8,7 +8,6 @@ mod vitals;
 
 use crate::reading::Reading;
 use crate::units::Timestamp;
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 pub use device::{
@@ -77,13 +76,16 @@ pub enum BackendState {
     Quiesced(Timestamp),
 }
 
-words! {
+impl BackendState {
     /// The name in JSON.
-    BackendState::name(&self) {
-        Self::Ready => "ready",
-        Self::Starting => "starting",
-        Self::Absent(_) => "absent",
-        Self::Failed(..) => "failed",
-        Self::Quiesced(_) => "quiesced",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Starting => "starting",
+            Self::Absent(_) => "absent",
+            Self::Failed(..) => "failed",
+            Self::Quiesced(_) => "quiesced",
+        }
     }
 }

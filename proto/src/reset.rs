@@ -5,7 +5,6 @@ use crate::model::{DeviceId, ProcessKey, Vendor};
 use crate::reading::Reading;
 use crate::service::MAX_GPU_LIST_BYTES;
 use crate::units::Timestamp;
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -103,12 +102,15 @@ pub enum Unblocker {
     Person,
 }
 
-words! {
+impl Unblocker {
     /// The name in JSON.
-    Unblocker::name(self) {
-        Self::Daemon => "daemon",
-        Self::Force => "force",
-        Self::Person => "person",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Daemon => "daemon",
+            Self::Force => "force",
+            Self::Person => "person",
+        }
     }
 }
 
@@ -123,12 +125,15 @@ pub enum PlannedReset {
     Unsupported(String),
 }
 
-words! {
+impl PlannedReset {
     /// The name in JSON.
-    PlannedReset::name(&self) {
-        Self::Reset => "reset",
-        Self::Blocked => "blocked",
-        Self::Unsupported(_) => "unsupported",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Reset => "reset",
+            Self::Blocked => "blocked",
+            Self::Unsupported(_) => "unsupported",
+        }
     }
 }
 
@@ -175,14 +180,17 @@ pub enum ResetResult {
     Unreachable(String),
 }
 
-words! {
+impl ResetResult {
     /// The name in JSON.
-    ResetResult::name(&self) {
-        Self::Reset(_) => "reset",
-        Self::Blocked(_) => "blocked",
-        Self::Unsupported(_) => "unsupported",
-        Self::Failed(_) => "failed",
-        Self::Unreachable(_) => "unreachable",
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Reset(_) => "reset",
+            Self::Blocked(_) => "blocked",
+            Self::Unsupported(_) => "unsupported",
+            Self::Failed(_) => "failed",
+            Self::Unreachable(_) => "unreachable",
+        }
     }
 }
 

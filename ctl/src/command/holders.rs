@@ -6,7 +6,8 @@ use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::holders::{HoldersView, lines};
 use crate::output::message::Messages;
-use crate::output::{json, print, print_answer};
+use crate::output::style::OutputStyle;
+use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use gpukill_proto::holders::{HoldersReport, Role};
 use gpukill_proto::json::HoldersDocument;
@@ -36,10 +37,11 @@ pub(crate) fn run(
         let is_wanted = |id: &DeviceId| devices.iter().any(|device| device.id == *id);
         held.retain(|report| is_wanted(&report.device.id));
     }
-    print_answer(
-        settings,
-        || HoldersDocument::new(at, &held),
-        |style| {
+    match settings.output_format {
+        Format::Json => print(&json::pretty(&HoldersDocument::new(at, &held))?)?,
+        // Only the settings can select formats that this command does not have.
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let style = OutputStyle::for_stdout(settings);
             let shown = HoldersView {
                 devices: held
                     .iter()
@@ -56,9 +58,9 @@ pub(crate) fn run(
                     .collect(),
                 at,
             };
-            lines(&shown, style)
-        },
-    )?;
+            print_lines(&lines(&shown, &style), &style)?;
+        }
+    }
     Ok(Exit::Done)
 }
 

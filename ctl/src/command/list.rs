@@ -109,8 +109,14 @@ fn own_past_ends(
     let since = now.plus_seconds(-DAY_SECONDS);
     let query = RunQuery {
         filter: AuditFilter {
+            since,
+            until: now.plus_seconds(1),
             user: Some(user.to_string()),
-            ..AuditFilter::for_period(since, now.plus_seconds(1))
+            process: None,
+            command: None,
+            gpu: None,
+            container: None,
+            job: None,
         },
         unit: RunUnit::Job,
         extent: RunExtent::Whole,

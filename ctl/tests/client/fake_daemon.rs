@@ -28,9 +28,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::rogue::{RogueEdit, RogueReport, ScanReport};
 use gpukill_proto::service::{Gpukill, SnapshotPage};
-use gpukill_proto::status::{
-    CallerReport, CountersReport, DaemonStatus, PollingReport, Right, StoreReport,
-};
+use gpukill_proto::status::{CallerReport, DaemonStatus, PollingReport, Right, StoreReport};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -154,7 +152,6 @@ impl Gpukill for Session {
             guard: fake_guard::guard_report(),
             rogue: RogueReport::default(),
             settings: vec![],
-            counters: CountersReport::default(),
         })
     }
 

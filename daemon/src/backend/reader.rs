@@ -272,6 +272,10 @@ mod tests {
                 ))
             })
         }
+
+        fn take_events(&mut self) -> Vec<GpuEvent> {
+            Vec::new()
+        }
     }
 
     fn no_driver() -> BackendError {

@@ -574,10 +574,10 @@ mod tests {
         }
         assert_eq!(unless, [ran, ran, ran, None, ran]);
         // A request scans every process.
-        let scan = |effort| ScheduledScan {
+        let scan = |depth| ScheduledScan {
             pid: 7,
             skip_if: None,
-            effort,
+            effort: depth,
         };
         assert_eq!(table.take_due(2, START), [scan(ScanEffort::AllThreads)]);
         // A partial scan is repeated, whether or not the process ran.

@@ -111,7 +111,10 @@ impl ContainerCache {
         });
         let container = Container {
             id: contained.id.clone(),
-            manager: contained.manager.uid(),
+            manager: match contained.manager {
+                ContainerManager::System => None,
+                ContainerManager::User(uid) => Some(uid),
+            },
             // The Kubernetes name is a label, which any container may have.
             name: match contained.pod {
                 Some(_) => found.name_in_pod,

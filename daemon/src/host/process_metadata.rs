@@ -15,11 +15,16 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessMetadata {
     pub(crate) key: ProcessKey,
-    /// The host memory that it uses.
+    pub(super) usage: HostUsage,
+    pub(super) details: Arc<ProcessDetails>,
+}
+
+/// The host resources that a process uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HostUsage {
     pub(super) memory: Reading<Bytes>,
     /// Unsupported in the first poll: there is no earlier one to compare with.
     pub(super) cpu: Reading<Percent>,
-    pub(super) details: Arc<ProcessDetails>,
 }
 
 /// Facts about a process that rarely change, and are read rarely.
@@ -84,8 +89,8 @@ impl ProcessMetadata {
         row.location = person.location.clone();
         row.job = person.job.clone();
         row.parents.clone_from(&person.parents);
-        row.host_memory = self.memory.clone();
-        row.cpu = self.cpu.clone();
+        row.host_memory = self.usage.memory.clone();
+        row.cpu = self.usage.cpu.clone();
     }
 
     /// Its job, user, person and notebook servers.
@@ -119,8 +124,10 @@ impl ProcessMetadata {
         let unknown = Reading::Unsupported;
         Self {
             key,
-            memory: Reading::Unsupported,
-            cpu: Reading::Unsupported,
+            usage: HostUsage {
+                memory: Reading::Unsupported,
+                cpu: Reading::Unsupported,
+            },
             details: Arc::new(ProcessDetails {
                 started_at: unknown.as_unknown(),
                 uids: unknown.as_unknown(),

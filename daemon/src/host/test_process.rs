@@ -28,7 +28,10 @@ impl TestProcess {
     pub(super) fn key(&self) -> ProcessKey {
         let pid = self.0.id();
         let stat = Stat::read(Path::new(&format!("/proc/{pid}"))).unwrap();
-        ProcessKey::new(pid, stat.start_ticks)
+        ProcessKey {
+            pid,
+            start_ticks: stat.start_ticks,
+        }
     }
 }
 

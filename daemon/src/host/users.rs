@@ -27,19 +27,13 @@ pub(crate) trait NameService: Send + Sync + 'static {
     ///
     /// # Errors
     /// The error of the service.
-    fn group(&self, name: &str) -> Result<Option<GroupRecord>, String> {
-        let _ = name;
-        Ok(None)
-    }
+    fn group(&self, name: &str) -> Result<Option<GroupRecord>, String>;
 
     /// The names of all groups of a user; `None` where no user has this uid.
     ///
     /// # Errors
     /// The error of the service.
-    fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {
-        let _ = uid;
-        Ok(None)
-    }
+    fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String>;
 
     /// The owners of the host's subordinate ids.
     ///

@@ -63,9 +63,10 @@ fn resume_all_left(left: &[ProcessKey], reader: &ProcessTableReader) -> Option<S
         ),
         ("left stopped by interrupted kills and not resumed", stayed),
     ];
-    let descriptions: Vec<String> = descriptions
+    let descriptions = descriptions
         .into_iter()
-        .filter(|(_, pids)| !pids.is_empty())
+        .filter(|(_, pids)| !pids.is_empty());
+    let descriptions: Vec<String> = descriptions
         .map(|(what, pids)| format!("{what}: {}", list_pids(&pids)))
         .collect();
     (!descriptions.is_empty()).then(|| descriptions.join("; "))

@@ -3,7 +3,6 @@
 
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::holders::EndedHolder;
 use gpukill_proto::model::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -66,7 +65,7 @@ impl RecentlyEnded {
             );
             ended.truncate(MAX_PER_DEVICE);
         }
-        self.ended.retain_entries(|_, ended| {
+        self.ended.retain(|_, ended| {
             ended.retain(|it| now.since(it.at) < RETENTION);
             !ended.is_empty()
         });

@@ -6,11 +6,11 @@ use crate::daemon;
 use crate::roff::{Page, PageName, bold, italic, plain, with_bold_code};
 
 /// The commands that print and check a file.
-pub(crate) struct ReferenceCommands {
+struct ReferenceCommands {
     /// Prints every key.
-    pub(crate) prints: &'static str,
+    prints: &'static str,
     /// Reports the mistakes in a file.
-    pub(crate) checks: &'static str,
+    checks: &'static str,
 }
 
 /// A file of rules.
@@ -116,8 +116,7 @@ fn rogue_page(date: &str) -> Page {
     page
 }
 
-/// Writes SYNOPSIS, and DESCRIPTION with these commands.
-pub(crate) fn write_beginning(page: &mut Page, path: &str, commands: &ReferenceCommands) {
+fn write_beginning(page: &mut Page, path: &str, commands: &ReferenceCommands) {
     page.section("SYNOPSIS");
     page.paragraph(&italic(path));
     page.section("DESCRIPTION");
@@ -186,7 +185,7 @@ pub(crate) fn line(text: &str) -> Line<'_> {
 }
 
 /// Writes every key of a commented file, below its table, with its description.
-pub(crate) fn write_keys(page: &mut Page, text: &str) {
+fn write_keys(page: &mut Page, text: &str) {
     // Paragraphs that describe the next key.
     let mut said = vec![String::new()];
     let mut in_keys = false;

@@ -6,12 +6,10 @@ use crate::model::{InstanceId, Owner};
 use crate::reading::Reading;
 use crate::rogue::RogueFinding;
 use crate::units::{Percent, Timestamp};
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A query for a timeline. All conditions must hold. Events of the whole host, such as a start
-/// of the daemon, belong to every timeline, and so do edits of rules that may concern everyone. The
-/// timeline of a process or a job begins with its first observation and ends shortly after its last.
+/// of the daemon, belong to every timeline, and so do edits of rules that may concern everyone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineQuery {
     /// The earliest time.
@@ -99,10 +97,6 @@ pub enum TimelineEvent {
     Stretch {
         /// The pid.
         pid: u32,
-        /// Identifies the process together with `pid`; `None` if there was no such process.
-        start_ticks: Option<u64>,
-        /// The instance, if the device was divided.
-        instance: Option<InstanceId>,
         /// Its use of the device.
         usage: UsageStretch,
     },
@@ -114,19 +108,6 @@ pub enum TimelineEvent {
     Finding(RogueFinding),
     /// No sample was recorded until this time.
     Gap(Timestamp),
-}
-
-words! {
-    /// The name in JSON.
-    TimelineEvent::name(&self) {
-        Self::Started(_) => "started",
-        Self::Ended(..) => "ended",
-        Self::Stretch { .. } => "stretch",
-        Self::Guard(_) => "guard",
-        Self::Action(_) => "action",
-        Self::Finding(_) => "finding",
-        Self::Gap(_) => "gap",
-    }
 }
 
 /// A process on a device, as it was last observed there.
@@ -169,14 +150,17 @@ pub enum TimelineEnd {
     Rebooted,
 }
 
-words! {
+impl TimelineEnd {
     /// The name in JSON.
-    TimelineEnd::name(self) {
-        Self::Exited => "exited",
-        Self::Released => "released",
-        Self::Killed(_) => "killed",
-        Self::Unobserved => "unobserved",
-        Self::Rebooted => "rebooted",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Released => "released",
+            Self::Killed(_) => "killed",
+            Self::Unobserved => "unobserved",
+            Self::Rebooted => "rebooted",
+        }
     }
 }
 
@@ -207,11 +191,14 @@ pub enum UsageState {
     Unknown,
 }
 
-words! {
+impl UsageState {
     /// The name on the screen and in JSON.
-    UsageState::name(self) {
-        Self::Busy => "busy",
-        Self::Idle => "idle",
-        Self::Unknown => "unknown",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Idle => "idle",
+            Self::Unknown => "unknown",
+        }
     }
 }

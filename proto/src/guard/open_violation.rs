@@ -2,7 +2,6 @@
 
 use super::{Evidence, GuardAction, GuardMode, RuleName, ViolationSubject};
 use crate::units::Timestamp;
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A violation that continues.
@@ -52,11 +51,14 @@ pub enum MilderPolicy {
     DryRun,
 }
 
-words! {
+impl MilderPolicy {
     /// The name in JSON and in rules.
-    MilderPolicy::name(self) {
-        Self::Warned => GuardAction::Warn.name(),
-        Self::DryRun => GuardMode::DryRun.name(),
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Warned => GuardAction::Warn.name(),
+            Self::DryRun => GuardMode::DryRun.name(),
+        }
     }
 }
 

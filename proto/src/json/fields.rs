@@ -5,21 +5,24 @@ use crate::reading::Reading;
 use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent};
 use std::collections::BTreeMap;
 
-/// Defines a document: its fields in order with their schema, its constructor, and the field
-/// `reasons` at its end, which a `plain` document does not have. A document of one source is made
-/// with `From` too.
+/// Defines a document: its fields in order, its constructor, and the field `reasons` at its
+/// end, which a `plain` document does not have. A document of one source is made with `From`
+/// too.
 macro_rules! document {
     (
-        $(#[$($about:tt)*])*
+        $(#[$about:meta])*
         plain $name:ident($($source:ident: $of:ty),+) {
-            $($(#[$($doc:tt)*])* $field:ident: $type:ty $(as $form:ty)? = $value:expr,)+
+            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
         }
     ) => {
-        $crate::json::schema::described! {
-            $(#[$($about)*])*
-            pub struct $name {
-                $($(#[$($doc)*])* pub $field: $type $(as $form)?,)+
-            }
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+        #[allow(
+            missing_docs,
+            reason = "the names are the documented JSON fields; units are in them"
+        )]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)+
         }
 
         impl $name {
@@ -39,18 +42,21 @@ macro_rules! document {
     };
     (@from $name:ident, $($source:ident: $of:ty),+) => {};
     (
-        $(#[$($about:tt)*])*
+        $(#[$about:meta])*
         $name:ident($($source:ident: $of:ty),+) {
-            $($(#[$($doc:tt)*])* $field:ident: $type:ty $(as $form:ty)? = $value:expr,)+
+            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
         }
     ) => {
-        $crate::json::schema::described! {
-            $(#[$($about)*])*
-            pub struct $name {
-                $($(#[$($doc)*])* pub $field: $type $(as $form)?,)+
-                /// Why fields are `null`.
-                pub reasons: std::collections::BTreeMap<&'static str, String>,
-            }
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+        #[allow(
+            missing_docs,
+            reason = "the names are the documented JSON fields; units are in them"
+        )]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)+
+            /// Why fields are `null`.
+            pub reasons: std::collections::BTreeMap<&'static str, String>,
         }
 
         impl $name {

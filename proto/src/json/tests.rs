@@ -2,7 +2,6 @@
 
 mod holders;
 pub(super) mod page;
-mod schemas;
 
 use super::*;
 use crate::model::{

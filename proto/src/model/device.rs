@@ -3,7 +3,6 @@
 use super::vitals::Vitals;
 use crate::reading::Reading;
 use crate::units::{Bytes, Timestamp};
-use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// The permanent identity of a device: its UUID (NVIDIA) or its PCI address.
@@ -25,14 +24,17 @@ pub enum Vendor {
     Other,
 }
 
-words! {
+impl Vendor {
     /// The name in lower case, as in `--vendor` and in JSON.
-    Vendor::name(self) {
-        Self::Nvidia => "nvidia",
-        Self::Amd => "amd",
-        Self::Intel => "intel",
-        Self::Apple => "apple",
-        Self::Other => "other",
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Amd => "amd",
+            Self::Intel => "intel",
+            Self::Apple => "apple",
+            Self::Other => "other",
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Faults: the parts of gpukill and the devices that are broken, and alerts, which are kept in the
-//! same list.
+//! Faults: broken inputs of gpukill itself.
 
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,8 +17,7 @@ pub struct Fault {
     pub since: Timestamp,
 }
 
-/// Defines [`FaultCode`] with the name of each kind. Append a new kind at the end: the wire has the
-/// position of a kind, not its name.
+/// Defines [`FaultCode`] with the name of each kind.
 macro_rules! fault_codes {
     ($($(#[$doc:meta])* $code:ident = $name:literal,)*) => {
         /// The kind of a fault. Unlike the text of a fault it contains no name of a person.
@@ -31,9 +29,6 @@ macro_rules! fault_codes {
         impl FaultCode {
             /// All kinds of faults.
             pub const ALL: &[Self] = &[$(Self::$code,)*];
-
-            /// All names, in the same order.
-            pub const WORDS: &'static [&'static str] = &[$($name,)*];
 
             /// The name in reports and in the record.
             #[must_use]
@@ -179,8 +174,6 @@ fault_codes! {
     SettingsMistaken = "settings_mistaken",
     /// Changed settings need a restart.
     RestartNeeded = "restart_needed",
-    /// There are more violations than the guard has room for.
-    ViolationsUntracked = "violations_untracked",
 }
 
 impl FaultCode {

@@ -136,30 +136,43 @@ mod tests {
             dry_run: true,
         };
         assert_eq!(asked(line), Ok(expected));
-        let plain = |pids: &[u32]| KillRequest {
+        let plain = KillRequest {
             selector: KillSelector {
-                pids: pids.to_vec(),
+                pids: vec![7],
                 ..KillSelector::default()
             },
             signal_timeout_ms: 5_000,
             ..KillRequest::default()
         };
-        assert_eq!(asked("7"), Ok(plain(&[7])));
-        assert_eq!(asked("--pid 7"), Ok(plain(&[7])));
+        assert_eq!(asked("7"), Ok(plain.clone()));
+        assert_eq!(asked("--pid 7"), Ok(plain.clone()));
+        let several = KillRequest {
+            selector: KillSelector {
+                pids: vec![7, 8, 9],
+                ..KillSelector::default()
+            },
+            ..plain.clone()
+        };
         for line in ["--pid 9,7,8", "--pid 8 --pid 9,7", "8 --pid 7,8 9"] {
-            assert_eq!(asked(line), Ok(plain(&[7, 8, 9])), "{line}");
+            assert_eq!(asked(line), Ok(several.clone()), "{line}");
         }
         let any = KillRequest {
             any_process: true,
-            ..plain(&[7])
+            ..plain.clone()
         };
         assert_eq!(asked("7 7 --any-process"), Ok(any));
-        let mut own = plain(&[]);
-        own.selector.user = Some(rustix::process::getuid().as_raw().to_string());
+        let me = rustix::process::getuid().as_raw().to_string();
+        let own = KillRequest {
+            selector: KillSelector {
+                user: Some(me),
+                ..KillSelector::default()
+            },
+            ..plain.clone()
+        };
         assert_eq!(asked("--mine"), Ok(own));
         let overriding = KillRequest {
             override_protected: true,
-            ..plain(&[7])
+            ..plain
         };
         assert_eq!(asked("7 --override-protected"), Ok(overriding));
     }

@@ -2,7 +2,7 @@
 
 use crate::output::style::OutputStyle;
 use crate::output::table::Table;
-use crate::output::text::{Line, Tone, wrapped_lines};
+use crate::output::text::{Line, Tone, wrap};
 use gpukill_proto::settings::value::choice_error;
 
 /// A column that can be requested by name.
@@ -87,7 +87,8 @@ impl<C: NamedColumn> ColumnChoice<C> {
             names.join(", "),
             table.full_width()
         );
-        let lines = wrapped_lines(&text, Tone::Doubtful, style);
+        let texts = wrap(&text, 0, 2, style.width).into_iter();
+        let lines = texts.map(|text| Line::with_tone(text, Tone::Doubtful));
         std::iter::once(Line::default()).chain(lines).collect()
     }
 

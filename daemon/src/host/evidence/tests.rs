@@ -58,7 +58,10 @@ impl FakeEvidenceTree {
 }
 
 fn key(pid: u32) -> ProcessKey {
-    ProcessKey::new(pid, 100)
+    ProcessKey {
+        pid,
+        start_ticks: 100,
+    }
 }
 
 fn stat(directory: &Path, start_ticks: u64, stack: u64) {

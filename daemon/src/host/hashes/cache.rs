@@ -60,8 +60,14 @@ impl HashCache {
             }
         }
         self.uses += 1;
-        let last_use = self.uses;
-        self.hashes.insert(file, CachedHash { hash, last_use });
+        let asked = self.uses;
+        self.hashes.insert(
+            file,
+            CachedHash {
+                hash,
+                last_use: asked,
+            },
+        );
     }
 
     #[cfg(test)]

@@ -161,7 +161,16 @@ pub(super) fn generous_deadline() -> Deadline {
 }
 
 pub(super) fn between(since: i64, until: i64) -> AuditFilter {
-    AuditFilter::for_period(Timestamp(since), Timestamp(until))
+    AuditFilter {
+        since: Timestamp(since),
+        until: Timestamp(until),
+        user: None,
+        process: None,
+        command: None,
+        gpu: None,
+        container: None,
+        job: None,
+    }
 }
 
 pub(super) fn all_times() -> AuditFilter {

@@ -140,7 +140,16 @@ impl LongHistory {
 /// All records before this time.
 fn query_for_all(until: Timestamp) -> AuditQuery {
     AuditQuery {
-        filter: AuditFilter::for_period(Timestamp(0), until),
+        filter: AuditFilter {
+            since: Timestamp(0),
+            until,
+            user: None,
+            process: None,
+            command: None,
+            gpu: None,
+            container: None,
+            job: None,
+        },
         before: None,
         limit: u32::MAX,
     }

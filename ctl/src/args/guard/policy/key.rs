@@ -1,5 +1,4 @@
-//! Maps each option to a key of the rules. The keys themselves are defined in
-//! `gpukill_policy::guard::rules::parse`; ARCHITECTURE.md, "Recipes", lists what a new one needs.
+//! Maps each option to a key of the rules.
 
 use gpukill_proto::guard::edit::PolicyKind;
 
