@@ -6,6 +6,7 @@
 //! `daemon/src/fuzz_api.rs`.
 
 use futures::{FutureExt as _, StreamExt as _};
+use gpukill_gateway::settings::{Endpoint, KEYS as GATEWAY_KEYS, Settings as GatewaySettings};
 use gpukill_policy::guard::rules::{Members, RuleSet, diff, edit, import, lint, parse};
 use gpukill_policy::guard::schedule::Hours;
 use gpukill_policy::rogue;
@@ -27,6 +28,8 @@ use tarpc::{ClientMessage, Response};
 
 pub use gpukillctl::archive::manifest::fuzz as manifest;
 
+pub use gpukill_gateway::fuzz_api::{gateway_query, gateway_request};
+
 pub use gpukilld::fuzz_api::{
     cgroup, command, container, copy, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
     login_uid, mappings, reset_answer, reset_request, sensor, sent, sockets, stat, status,
@@ -47,6 +50,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rule_edits", rule_edits),
     ("rogue_rules", rogue_rules),
     ("environment", environment),
+    ("gateway_settings", gateway_settings),
+    ("gateway_query", gateway_query),
+    ("gateway_request", gateway_request),
     ("text", text),
     ("durations", durations),
     ("selector", selector),
@@ -231,6 +237,43 @@ pub fn environment(bytes: &[u8]) {
     let (mut config, _) = settings::defaults::<Config>(KEYS);
     settings::apply_environment(KEYS, None, variables, &mut config);
     assert_sane(&config);
+}
+
+/// The settings file of the gateway.
+pub fn gateway_settings(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (mut settings, wrong) = settings::defaults::<GatewaySettings>(GATEWAY_KEYS);
+    assert_eq!(wrong, []);
+    let mistakes = settings::apply_file(GATEWAY_KEYS, &text, &mut settings);
+    let lines = 1 + text.bytes().filter(|byte| *byte == b'\n').count();
+    for SettingMistake { line, .. } in &mistakes {
+        assert!(line.is_none_or(|line| (1..=lines).contains(&line)));
+    }
+    if !mistakes.is_empty() {
+        // The gateway does not start with them.
+        return;
+    }
+    for endpoint in &settings.listen {
+        match endpoint {
+            Endpoint::Tcp(address) => {
+                let is_allowed = settings.check_exposure(*address).is_ok();
+                let is_protected = settings.behind_proxy || text.contains("certificate");
+                assert!(!is_allowed || is_protected || address.ip().is_loopback());
+            }
+            Endpoint::Unix(path) => assert!(path.is_absolute()),
+        }
+    }
+    for name in &settings.names {
+        let is_bare = !name.contains(['/', '@', ' ', '*']) && !name.ends_with(':');
+        assert!(!name.is_empty() && is_bare && *name == name.to_ascii_lowercase());
+    }
+    for count in [
+        settings.max_connections,
+        settings.max_peer_connections,
+        settings.max_streams,
+    ] {
+        assert!((1..=65_536).contains(&count));
+    }
 }
 
 /// Whatever the mistakes are, no value outside its bounds is accepted.

@@ -18,7 +18,7 @@ pub use audit::{
     Actions, Audit, AuditCommand, Period, RecordFilter, Series, SeriesLines, Timeline, UsageReport,
 };
 pub use audit_copies::{Archive, Backup, Export, ExportFormat, Prune};
-use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -89,8 +89,9 @@ pub struct Globals {
     pub request_timeout: Option<u64>,
 }
 
-#[derive(Debug, Subcommand)]
 /// A command of the client.
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a run has one")]
 pub enum Command {
     /// List the GPUs and the processes that use them
     List(Deferred<List>),
@@ -117,6 +118,8 @@ pub enum Command {
     Resume,
     /// Remove GPUs that are gone for good from the list, for admins
     Forget(Deferred<Forget>),
+    /// Serve your own HTTP API, which acts with your rights, on this host
+    Web(Deferred<Web>),
     /// Print the completions for a shell to standard output
     Completions(Deferred<Completions>),
 }
@@ -257,7 +260,7 @@ pub struct List {
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
     pub pid: Vec<u32>,
     /// Only your own processes; --mine=false overrides the settings
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "user", overrides_with = "mine")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new(), conflicts_with = "user", overrides_with = "mine")]
     pub mine: Option<bool>,
     /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
@@ -265,7 +268,7 @@ pub struct List {
     /// Order GPUs or processes by this value, the greatest first
     #[arg(long, value_name = "KEY", overrides_with = "sort")]
     pub sort: Option<SortKey>,
-    /// These columns of the table: gpu,name,fan; or beside the usual ones: +fan,pstate
+    /// These columns of the table: gpu,name,fan; or added to the usual ones: +fan,pstate
     #[arg(long, value_name = "LIST", overrides_with = "columns", value_parser = text_parser())]
     pub columns: Option<String>,
     /// Maximum number of processes for each GPU in a table; marked processes are always shown;
@@ -348,6 +351,17 @@ pub struct Forget {
     /// These GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
     #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: String,
+}
+
+/// `web`
+#[derive(Debug, Args)]
+pub struct Web {
+    /// The port on the loopback interface [default: a free one]
+    #[arg(long, value_name = "PORT", overrides_with = "port", value_parser = whole_number_parser(bounds::PORT, 9840))]
+    pub port: Option<u64>,
+    /// Open the address in a browser
+    #[arg(long, overrides_with = "open")]
+    pub open: bool,
 }
 
 /// `completions`
@@ -541,6 +555,31 @@ mod tests {
     }
 
     #[test]
+    fn booleans_are_spelled_as_in_the_settings() {
+        let mine = |value: &str| {
+            let line = format!("gpukillctl list --mine{value}");
+            match parse(&line).map(|cli| cli.command) {
+                Ok(Command::List(list)) => list.mine,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (value, expected) in [
+            ("", true),
+            ("=true", true),
+            ("=yes", true),
+            ("=on", true),
+            ("=1", true),
+            ("=false", false),
+            ("=no", false),
+            ("=off", false),
+            ("=0", false),
+        ] {
+            assert_eq!(mine(value), Some(expected), "{value}");
+        }
+        assert!(parse("gpukillctl list --mine=perhaps").is_err());
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         for line in [
             "gpukillctl",
@@ -583,6 +622,8 @@ mod tests {
             "gpukillctl quiesce --minutes 0",
             "gpukillctl quiesce --minutes 1441",
             "gpukillctl resume now",
+            "gpukillctl web --port 80",
+            "gpukillctl web --port 65536",
             "gpukillctl completions tcsh",
         ] {
             assert!(parse(line).is_err(), "{line}");
@@ -645,7 +686,9 @@ mod tests {
             assert_eq!(yes.get_short(), Some('y'), "{path}");
             let help = yes.get_help().expect("it has a help").to_string();
             let asks = ["kill", "reset", "prune", "import"];
-            let is_asking = asks.contains(&command.get_name());
+            // Edits of the guard's rules ask where jobs would be ended.
+            let edits_guard = path.starts_with("gpukillctl guard ") && !path.ends_with(" snooze");
+            let is_asking = asks.contains(&command.get_name()) || edits_guard;
             assert_eq!(help.starts_with("Do not ask"), is_asking, "{path}: {help}");
         }
         for line in [

@@ -15,6 +15,7 @@ pub(crate) mod rogue;
 mod rules;
 mod signals;
 pub(crate) mod status;
+mod web;
 
 use crate::args::{Command, Completions, command, completions};
 use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, call, choose_socket};
@@ -46,6 +47,7 @@ pub(crate) fn run(
         Command::Quiesce(wanted) => driver::quiesce(wanted, settings, messages),
         Command::Forget(wanted) => driver::forget(wanted, settings, messages),
         Command::Resume => driver::resume(settings, messages),
+        Command::Web(wanted) => web::run(wanted, settings),
         Command::Completions(wanted) => print_completions(wanted),
     };
     result.map_err(|failure| explain_refusal(failure, settings, messages))

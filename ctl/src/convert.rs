@@ -9,7 +9,7 @@ pub(crate) use columns::ParquetColumns;
 
 use crate::archive::{ArchiveKind, CommandLines};
 use crate::exit::system_error_reason;
-use crate::output::csv::record_columns;
+use crate::output::csv::column_names;
 use crate::output::message::program_error;
 use crate::output::{print, stdout_file};
 use crate::rules_files::{ConversionError, Yaml};
@@ -93,9 +93,12 @@ fn convert(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         return Err(io::Error::other(why));
     };
     match form {
-        Conversion::Parquet => rows_to_parquet(&record_columns(), |record: AuditRecord| {
-            serde_json::to_value(AuditDocument::from(&record))
-        }),
+        Conversion::Parquet => {
+            let columns = column_names(AuditDocument::FIELDS);
+            rows_to_parquet(&columns, |record: AuditRecord| {
+                serde_json::to_value(AuditDocument::from(&record))
+            })
+        }
         Conversion::Archive(kind, commands) => archived_rows::write(kind, commands),
         Conversion::CheckRows => {
             let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);

@@ -44,7 +44,7 @@ pub(crate) fn count_checked_rows(file: File) -> Result<u64, Error> {
 }
 
 fn start(form: Conversion, [input, output, errors]: [Stdio; 3]) -> Result<Child, Error> {
-    let path = find_program().ok_or_else(|| Error::NotDone {
+    let path = find_program(PROGRAM_NAME).ok_or_else(|| Error::NotDone {
         what: format!(
             "{PROGRAM_NAME} is not installed, which has the form {}",
             form.name()
@@ -66,11 +66,12 @@ fn start(form: Conversion, [input, output, errors]: [Stdio; 3]) -> Result<Child,
     })
 }
 
-/// The program: beside this program, else where packages install it.
-fn find_program() -> Option<PathBuf> {
+/// The path of a program of gpukill: in the directory of this program, else where packages install
+/// what only programs start.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok();
-    let program = program.map(|this| this.with_file_name(PROGRAM_NAME));
-    let installed = PathBuf::from(INSTALL_DIR).join(PROGRAM_NAME);
+    let program = program.map(|this| this.with_file_name(name));
+    let installed = PathBuf::from(INSTALL_DIR).join(name);
     let mut places = program.into_iter().chain([installed]);
     places.find(|path| path.is_file())
 }

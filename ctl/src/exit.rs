@@ -15,7 +15,8 @@ use std::process::ExitCode;
 
 pub use command_codes::command_exit_codes;
 
-/// The exit codes. Scripts rely on the numbers.
+/// The exit codes. Scripts rely on the numbers. A new code also needs an entry in
+/// [`command_exit_codes`] for the commands that return it.
 ///
 /// The enum derives `ValueEnum` only so that the manual can list every code with the words
 /// below.
@@ -60,12 +61,12 @@ impl From<KillCompletion> for Exit {
     }
 }
 
-/// The kind of daemon, as far as its socket shows.
+/// Who started the daemon, as far as its socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonKind {
-    /// The system: the socket is the host's.
+    /// The service manager: the socket is the host's.
     Service,
-    /// A person.
+    /// A person: the socket is their own.
     Manual,
 }
 

@@ -38,11 +38,29 @@ pub(crate) mod text;
 pub(crate) mod value;
 
 use crate::exit::Error;
+use crate::settings::{Format, Settings};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use style::OutputStyle;
 use text::Line;
+
+/// Prints an answer: a document for programs, or lines for people. Only the settings can select a
+/// format that the command does not have; then it prints lines.
+pub(crate) fn print_answer<D: Serialize>(
+    settings: &Settings,
+    document: impl FnOnce() -> D,
+    lines: impl FnOnce(&OutputStyle) -> Vec<Line>,
+) -> Result<(), Error> {
+    match settings.output_format {
+        Format::Json => print(&json::pretty(&document())?),
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(&style), &style)
+        }
+    }
+}
 
 /// Prints lines for people.
 pub(crate) fn print_lines(lines: &[Line], style: &OutputStyle) -> Result<(), Error> {

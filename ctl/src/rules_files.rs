@@ -2,6 +2,7 @@
 
 mod strict;
 
+use crate::args::RulesFormat;
 use gpukill_policy::guard::rules::import::ImportedRules;
 use gpukill_policy::{guard, rogue};
 use gpukill_proto::guard::edit::RuleMistake;
@@ -35,18 +36,7 @@ pub const ROGUE_CODEC: &RulesCodec<settings::SettingMistake> = &RulesCodec {
     to_json: rogue::import::to_json,
 };
 
-/// The format of a file of rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RulesFileFormat {
-    /// The format in which rules are stored.
-    Toml,
-    /// For programs, and the export format of gpu-kill.
-    Json,
-    /// For people who prefer it.
-    Yaml,
-}
-
-impl RulesFileFormat {
+impl RulesFormat {
     /// The format of the file's extension; `None` for an unknown extension.
     #[must_use]
     pub fn from_path(path: &Path) -> Option<Self> {
@@ -131,7 +121,7 @@ pub enum RulesFileError<M = RuleMistake> {
     /// The file is not in the expected format.
     Unreadable {
         /// The expected format.
-        format: RulesFileFormat,
+        format: RulesFormat,
         /// The reason, on one line.
         why: String,
     },
@@ -141,13 +131,21 @@ pub enum RulesFileError<M = RuleMistake> {
     Mistakes(Vec<M>),
 }
 
+/// A file of another kind has a mistake in each line. The check of a file reports them all.
+const MAX_SHOWN_MISTAKES: usize = 10;
+
 impl<M: fmt::Display> fmt::Display for RulesFileError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { format, why } => write!(f, "is not {}: {why}", format.name()),
             Self::ConverterUnavailable(why) => write!(f, "cannot be converted: {why}"),
             Self::Mistakes(mistakes) => {
-                let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                let lines = mistakes.iter().take(MAX_SHOWN_MISTAKES);
+                let mut lines: Vec<String> = lines.map(ToString::to_string).collect();
+                match mistakes.len().saturating_sub(MAX_SHOWN_MISTAKES) {
+                    0 => {}
+                    more => lines.push(format!("and {more} more")),
+                }
                 f.write_str(&lines.join("\n"))
             }
         }
@@ -163,7 +161,7 @@ impl<M: fmt::Debug + fmt::Display> std::error::Error for RulesFileError<M> {}
 pub fn import<M>(
     language: &RulesCodec<M>,
     text: &str,
-    format: RulesFileFormat,
+    format: RulesFormat,
     yaml: &impl Yaml,
 ) -> Result<ImportedRules, RulesFileError<M>> {
     let unreadable = |why: String| {
@@ -174,13 +172,13 @@ pub fn import<M>(
         return Err(unreadable(format!("more than {MAX_RULES_BYTES} bytes")));
     }
     let json: Value = match format {
-        RulesFileFormat::Toml => return import_toml(language, text),
-        RulesFileFormat::Json => {
+        RulesFormat::Toml => return import_toml(language, text),
+        RulesFormat::Json => {
             let UniqueKeysJson(json) =
                 serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
             json
         }
-        RulesFileFormat::Yaml => yaml.read(text).map_err(|why| match why {
+        RulesFormat::Yaml => yaml.read(text).map_err(|why| match why {
             ConversionError::Invalid(why) => unreadable(why),
             ConversionError::Unavailable(why) => RulesFileError::ConverterUnavailable(why),
         })?,
@@ -215,18 +213,18 @@ fn import_toml<M>(
 pub fn export<M>(
     language: &RulesCodec<M>,
     text: &str,
-    format: RulesFileFormat,
+    format: RulesFormat,
     yaml: &impl Yaml,
 ) -> Result<String, RulesFileError<M>> {
     let json = (language.to_json)(text).map_err(RulesFileError::Mistakes)?;
     let unwritable = |why: String| RulesFileError::Unreadable { format, why };
     match format {
-        RulesFileFormat::Toml => Ok(text.to_owned()),
-        RulesFileFormat::Json => match serde_json::to_string_pretty(&json) {
+        RulesFormat::Toml => Ok(text.to_owned()),
+        RulesFormat::Json => match serde_json::to_string_pretty(&json) {
             Ok(json) => Ok(json + "\n"),
             Err(error) => Err(unwritable(error.to_string())),
         },
-        RulesFileFormat::Yaml => yaml.write(&json).map_err(|why| match why {
+        RulesFormat::Yaml => yaml.write(&json).map_err(|why| match why {
             ConversionError::Invalid(why) => unwritable(why),
             ConversionError::Unavailable(why) => RulesFileError::ConverterUnavailable(why),
         }),
@@ -245,11 +243,7 @@ mod tests {
     #[test]
     fn formats_are_equivalent() {
         let same = to_json(RULES).unwrap();
-        for format in [
-            RulesFileFormat::Toml,
-            RulesFileFormat::Json,
-            RulesFileFormat::Yaml,
-        ] {
+        for format in [RulesFormat::Toml, RulesFormat::Json, RulesFormat::Yaml] {
             let exported = export(GUARD_CODEC, RULES, format, &InProcessYaml).unwrap();
             let imported = import(GUARD_CODEC, &exported, format, &InProcessYaml)
                 .unwrap_or_else(|why| panic!("{why}\n{exported}"));
@@ -257,13 +251,13 @@ mod tests {
             assert_eq!(to_json(&imported.text).unwrap(), same, "{exported}");
         }
         assert_eq!(
-            export(GUARD_CODEC, RULES, RulesFileFormat::Toml, &InProcessYaml).unwrap(),
+            export(GUARD_CODEC, RULES, RulesFormat::Toml, &InProcessYaml).unwrap(),
             RULES
         );
         let yaml = export(
             GUARD_CODEC,
             "[global]\nenabled = true\n[protect]\nusers = ['a']\n",
-            RulesFileFormat::Yaml,
+            RulesFormat::Yaml,
             &InProcessYaml,
         );
         assert_eq!(
@@ -278,12 +272,12 @@ mod tests {
         [0, 1]\n    message: |\n      ask us\n";
         // A message for terminals must be one line.
         assert!(matches!(
-            import(GUARD_CODEC, text, RulesFileFormat::Yaml, &InProcessYaml),
+            import(GUARD_CODEC, text, RulesFormat::Yaml, &InProcessYaml),
             Err(RulesFileError::Mistakes(_))
         ));
         let text = text.replace("|\n      ask us", "ask us");
         assert_eq!(
-            import(GUARD_CODEC, &text, RulesFileFormat::Yaml, &InProcessYaml)
+            import(GUARD_CODEC, &text, RulesFormat::Yaml, &InProcessYaml)
                 .unwrap()
                 .text,
             "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = \
@@ -292,10 +286,23 @@ mod tests {
     }
 
     #[test]
+    fn only_the_first_of_many_mistakes_are_shown() {
+        let shown = |count: usize| {
+            let keys = (0..count).map(|at| format!("wrong{at} = 1\n"));
+            let text = "[global]\n".to_owned() + &keys.collect::<String>();
+            let failure = import(GUARD_CODEC, &text, RulesFormat::Toml, &InProcessYaml);
+            failure.expect_err("it is wrong").to_string()
+        };
+        assert_eq!(shown(10).lines().count(), 10);
+        assert_eq!(shown(317).lines().count(), 11);
+        assert_eq!(shown(317).lines().last(), Some("and 307 more"));
+    }
+
+    #[test]
     fn toml_of_gpu_kill_is_read() {
         let text = "[global]\nenabled = true\ncheck_interval_seconds = 60\ndry_run = \
         true\n\n[metadata]\nversion = \"1.0.0\"\n";
-        let imported = import(GUARD_CODEC, text, RulesFileFormat::Toml, &InProcessYaml).unwrap();
+        let imported = import(GUARD_CODEC, text, RulesFormat::Toml, &InProcessYaml).unwrap();
         assert_eq!(imported.text, "[global]\ndry_run = true\nenabled = true\n");
         assert_eq!(imported.notices.len(), 4);
     }
@@ -305,27 +312,27 @@ mod tests {
         for (text, format, expected) in [
             (
                 "{",
-                RulesFileFormat::Json,
+                RulesFormat::Json,
                 "is not JSON: EOF while parsing an object at line 1 column 1",
             ),
             (
                 "{\"global\": {\"enabled\": true,\n\"enabled\": false}}",
-                RulesFileFormat::Json,
+                RulesFormat::Json,
                 "is not JSON: the key \"enabled\" is there twice at line 2 column 9",
             ),
             (
                 "[global]\nenabeld = true\n",
-                RulesFileFormat::Toml,
+                RulesFormat::Toml,
                 "line 2, column 1: global.enabeld: unknown key; did you mean enabled?",
             ),
             (
                 "{\"global\": {\"enabled\": 1}}",
-                RulesFileFormat::Json,
+                RulesFormat::Json,
                 "global.enabled: 1 is not valid: write true or false",
             ),
             (
                 "\n\n\nuser_policies:\n  alice:\n    memory_limit: 8\n",
-                RulesFileFormat::Yaml,
+                RulesFormat::Yaml,
                 "user_policies.alice.memory_limit: unknown key; did you mean memory_limit_gb?",
             ),
         ] {
@@ -338,65 +345,57 @@ mod tests {
         }
         for text in ["a: [", "a: 1\na: 2", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
             assert!(
-                import(GUARD_CODEC, text, RulesFileFormat::Yaml, &InProcessYaml).is_err(),
+                import(GUARD_CODEC, text, RulesFormat::Yaml, &InProcessYaml).is_err(),
                 "{text}"
             );
         }
         let large = " ".repeat(MAX_RULES_BYTES + 1);
-        assert!(import(GUARD_CODEC, &large, RulesFileFormat::Yaml, &InProcessYaml).is_err());
+        assert!(import(GUARD_CODEC, &large, RulesFormat::Yaml, &InProcessYaml).is_err());
         // Nested aliases grow exponentially.
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let item = format!("*a{}", n - 1);
             bomb += &format!("a{n}: &a{n} [{}]\n", vec![item; 10].join(", "));
         }
-        assert!(import(GUARD_CODEC, &bomb, RulesFileFormat::Yaml, &InProcessYaml).is_err());
+        assert!(import(GUARD_CODEC, &bomb, RulesFormat::Yaml, &InProcessYaml).is_err());
     }
 
     #[test]
     fn format_is_taken_from_the_name() {
         for (name, format) in [
-            ("a.json", Some(RulesFileFormat::Json)),
-            ("a.YAML", Some(RulesFileFormat::Yaml)),
-            ("a.yml", Some(RulesFileFormat::Yaml)),
-            ("a.toml", Some(RulesFileFormat::Toml)),
+            ("a.json", Some(RulesFormat::Json)),
+            ("a.YAML", Some(RulesFormat::Yaml)),
+            ("a.yml", Some(RulesFormat::Yaml)),
+            ("a.toml", Some(RulesFormat::Toml)),
             ("rules", None),
             ("-", None),
         ] {
-            assert_eq!(
-                RulesFileFormat::from_path(Path::new(name)),
-                format,
-                "{name}"
-            );
+            assert_eq!(RulesFormat::from_path(Path::new(name)), format, "{name}");
         }
     }
 
     #[test]
     fn format_is_taken_from_the_text() {
         for (text, format) in [
-            ("", RulesFileFormat::Toml),
-            ("# global: {}\n\n[global]\n", RulesFileFormat::Toml),
-            ("\u{feff}[[rules]]\nname = 'a: b'", RulesFileFormat::Toml),
-            ("global.enabled = true", RulesFileFormat::Toml),
-            ("\"a: b\" = 1", RulesFileFormat::Toml),
-            ("x", RulesFileFormat::Toml),
-            ("\n  {\n\"global\": {}}", RulesFileFormat::Json),
-            ("# ours\nglobal:\n  enabled: true", RulesFileFormat::Yaml),
-            ("'global': {dry_run: true}", RulesFileFormat::Yaml),
-            ("\"a = b\": 1", RulesFileFormat::Yaml),
-            ("---\n[global]", RulesFileFormat::Yaml),
-            ("%YAML 1.2\n---\n", RulesFileFormat::Yaml),
+            ("", RulesFormat::Toml),
+            ("# global: {}\n\n[global]\n", RulesFormat::Toml),
+            ("\u{feff}[[rules]]\nname = 'a: b'", RulesFormat::Toml),
+            ("global.enabled = true", RulesFormat::Toml),
+            ("\"a: b\" = 1", RulesFormat::Toml),
+            ("x", RulesFormat::Toml),
+            ("\n  {\n\"global\": {}}", RulesFormat::Json),
+            ("# ours\nglobal:\n  enabled: true", RulesFormat::Yaml),
+            ("'global': {dry_run: true}", RulesFormat::Yaml),
+            ("\"a = b\": 1", RulesFormat::Yaml),
+            ("---\n[global]", RulesFormat::Yaml),
+            ("%YAML 1.2\n---\n", RulesFormat::Yaml),
         ] {
-            assert_eq!(RulesFileFormat::from_text(text), format, "{text}");
+            assert_eq!(RulesFormat::from_text(text), format, "{text}");
         }
         // Every exported format is recognised again.
-        for format in [
-            RulesFileFormat::Toml,
-            RulesFileFormat::Json,
-            RulesFileFormat::Yaml,
-        ] {
+        for format in [RulesFormat::Toml, RulesFormat::Json, RulesFormat::Yaml] {
             assert_eq!(
-                RulesFileFormat::from_text(
+                RulesFormat::from_text(
                     &export(GUARD_CODEC, RULES, format, &InProcessYaml).unwrap()
                 ),
                 format
@@ -408,31 +407,27 @@ mod tests {
     fn rogue_rules_have_every_format() {
         let text = "# Ours.\n[detection]\nmax_memory_usage_gb = 0.5\n\n[patterns]\n\
             user_whitelist = [\"on: {x}\"]\n";
-        for format in [
-            RulesFileFormat::Toml,
-            RulesFileFormat::Json,
-            RulesFileFormat::Yaml,
-        ] {
+        for format in [RulesFormat::Toml, RulesFormat::Json, RulesFormat::Yaml] {
             let exported = export(ROGUE_CODEC, text, format, &InProcessYaml).unwrap();
-            assert_eq!(RulesFileFormat::from_text(&exported), format);
+            assert_eq!(RulesFormat::from_text(&exported), format);
             let imported = import(ROGUE_CODEC, &exported, format, &InProcessYaml).unwrap();
             assert_eq!(imported.notices, Vec::<String>::new());
             let read = |text: &str| rogue::read::read(text).unwrap();
             assert_eq!(read(&imported.text), read(text));
         }
         assert_eq!(
-            export(ROGUE_CODEC, text, RulesFileFormat::Toml, &InProcessYaml).unwrap(),
+            export(ROGUE_CODEC, text, RulesFormat::Toml, &InProcessYaml).unwrap(),
             text
         );
         // gpu-kill stores its rules in TOML.
         let foreign = "[detection]\nmax_memory_usage_gb = 20.0\n[detection.enabled_detections]\n\
             crypto_miners = true\n[alerts]\nenabled = true\n";
-        let imported = import(ROGUE_CODEC, foreign, RulesFileFormat::Toml, &InProcessYaml).unwrap();
+        let imported = import(ROGUE_CODEC, foreign, RulesFormat::Toml, &InProcessYaml).unwrap();
         assert_eq!(imported.notices.len(), 1);
         assert_eq!(imported.text, "[detection]\nmax_memory_usage_gb = 20\n");
         for (text, format, expected) in [
-            ("max = 1", RulesFileFormat::Toml, "line 1: unknown key max"),
-            ("{\"max\": 1}", RulesFileFormat::Json, "unknown key max"),
+            ("max = 1", RulesFormat::Toml, "line 1: unknown key max"),
+            ("{\"max\": 1}", RulesFormat::Json, "unknown key max"),
         ] {
             let why = import(ROGUE_CODEC, text, format, &InProcessYaml).unwrap_err();
             assert_eq!(why.to_string(), expected);

@@ -164,6 +164,8 @@ pub(crate) mod bounds {
     pub(crate) const QUIESCE_MINUTES: RangeInclusive<u64> = 1..=MAX_QUIESCE.as_secs() / 60;
     /// More than the default number of pids of a kernel (4194304).
     pub(crate) const PROCESSES: RangeInclusive<u64> = 0..=10_000_000;
+    /// Those that need no rights.
+    pub(crate) const PORT: RangeInclusive<u64> = 1_024..=65_535;
 }
 
 fn parse_seconds(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<Duration, String> {
@@ -296,7 +298,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         name: "list_columns",
         variable: "GPUKILL_LIST_COLUMNS",
         default: "",
-        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" beside the usual ones.",
+        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" to add to the usual ones.",
         set: |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text)),
     },
     Key {
@@ -401,6 +403,7 @@ impl From<&Cli> for Flags {
             Command::Quiesce(_)
             | Command::Resume
             | Command::Forget(_)
+            | Command::Web(_)
             | Command::Completions(_) => {}
         }
         flags

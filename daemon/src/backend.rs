@@ -24,7 +24,7 @@ use gpukill_proto::model::{
     Vitals,
 };
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use gpukill_proto::units::{Bytes, Millijoules, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,7 +43,9 @@ pub(crate) trait Backend: Send + 'static {
     fn read(&mut self) -> Result<BackendReadings, BackendError>;
 
     /// Returns the device events since the last call, oldest first; also after a failed read.
-    fn take_events(&mut self) -> Vec<GpuEvent>;
+    fn take_events(&mut self) -> Vec<GpuEvent> {
+        Vec::new()
+    }
 }
 
 /// The roots of the file system trees that backends read: `/sys`, `/proc` and `/`, except in tests.
@@ -121,6 +123,8 @@ pub(crate) struct DeviceReadings {
     pub(crate) pci: Reading<String>,
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
+    /// The energy drawn since the driver was loaded, where the driver counts it.
+    pub(crate) energy: Option<Millijoules>,
     pub(crate) instances: Vec<InstanceReadings>,
     /// Why the device cannot be read, where the driver reports the reason.
     pub(crate) lost: Option<LossCause>,
@@ -188,6 +192,7 @@ impl DeviceReadings {
             pci: why.as_unknown(),
             memory: MemoryReadings::unknown(why),
             vitals: Vitals::unknown(why),
+            energy: None,
             instances: Vec::new(),
             lost: None,
             processes: why.as_unknown(),
@@ -231,10 +236,7 @@ impl DeviceReadings {
     ) -> impl Iterator<Item = (&'a Reading<Bytes>, Sharing)> {
         listed.iter().map(|process| {
             let start_ticks = process.start_ticks;
-            let key = start_ticks.map(|start_ticks| ProcessKey {
-                pid: process.pid,
-                start_ticks,
-            });
+            let key = start_ticks.map(|start_ticks| ProcessKey::new(process.pid, start_ticks));
             let sharing = key.and_then(|key| self.sharing.get(&key).copied());
             (&process.memory, sharing.unwrap_or(Sharing::NONE))
         })

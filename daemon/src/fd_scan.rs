@@ -22,19 +22,23 @@ mod worker;
 use self::procfs_scanner::ProcfsScanner;
 use self::scanner::FdScanner;
 use self::worker::{ScanTiming, ScanWorker};
-use crate::fault::FaultCause;
-use gpukill_policy::access::LimitGroup;
 use gpukill_proto::model::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct DeviceNumber {
     pub(crate) major: u32,
     pub(crate) minor: u32,
+}
+
+impl DeviceNumber {
+    pub(crate) const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
 }
 
 /// When a device is scanned for.
@@ -75,10 +79,16 @@ pub(crate) struct FileHolders {
     pub(crate) incomplete_reason: Option<String>,
 }
 
-/// A handle on the scan thread. Dropping the last one stops the thread.
+/// A handle on the scan thread: a pointer to it. Dropping the last one stops the thread.
 #[derive(Clone)]
-pub(crate) struct FdScanHandle {
-    worker: Arc<StopOnDrop>,
+pub(crate) struct FdScanHandle(Arc<StopOnDrop>);
+
+impl Deref for FdScanHandle {
+    type Target = Arc<ScanWorker>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.0
+    }
 }
 
 /// Stops the scan when dropped.
@@ -121,59 +131,6 @@ impl FdScanHandle {
         timing: ScanTiming,
     ) -> std::io::Result<Self> {
         let worker = ScanWorker::start(scanner, persons, timing)?;
-        Ok(Self {
-            worker: Arc::new(StopOnDrop(worker)),
-        })
-    }
-
-    /// Watches these devices from now on, in place of the earlier devices of the same watcher.
-    pub(crate) fn watch(
-        &self,
-        watcher: &'static str,
-        numbers: BTreeSet<DeviceNumber>,
-        when: WatchMode,
-    ) {
-        self.worker.0.watch(watcher, numbers, when);
-    }
-
-    /// Scans these processes soon: a driver reports that they use a device.
-    pub(crate) fn hint(&self, pids: impl IntoIterator<Item = u32>) {
-        self.worker.0.hint(pids);
-    }
-
-    /// Drops these processes, which have ended (their PIDs may be reused): the caller knows before
-    /// the next scan does.
-    pub(crate) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
-        self.worker.0.forget(holders);
-    }
-
-    /// Requests a scan of every process, and of threads with descriptors of their own. Pass the
-    /// answer to [`Self::has_scanned`].
-    pub(crate) fn request_scan(&self) -> u64 {
-        self.worker.0.request_scan()
-    }
-
-    /// Whether every process that answers was scanned since that [`Self::request_scan`].
-    pub(crate) fn has_scanned(&self, since: u64) -> bool {
-        self.worker.0.has_scanned(since)
-    }
-
-    pub(crate) fn file_holders(&self) -> Arc<FileHolders> {
-        self.worker.0.file_holders()
-    }
-
-    /// The device files that one process has open now, without a scan of others: waits for them
-    /// until `deadline`.
-    pub(crate) fn read_process(
-        &self,
-        pid: u32,
-        caller: LimitGroup,
-        deadline: Instant,
-    ) -> FileHolders {
-        self.worker.0.read_process(pid, caller, deadline)
-    }
-
-    pub(crate) fn fault(&self) -> Option<FaultCause> {
-        self.worker.0.fault()
+        Ok(Self(Arc::new(StopOnDrop(worker))))
     }
 }

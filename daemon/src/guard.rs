@@ -23,7 +23,7 @@ use chrono::Local;
 #[cfg(test)]
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
-use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand, SnoozePermits};
+use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand};
 use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
 use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
@@ -39,6 +39,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use rules::GuardRuleStore;
 pub(crate) use rules::GuardRulesInForce;
+use saved_state::SavedExtent;
 pub(crate) use status::GuardStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -94,8 +95,6 @@ pub(crate) struct Guard {
     ended: Arc<Mutex<Receiver<()>>>,
     /// Held while the file is checked for changes: one check at a time.
     file_check: Arc<Semaphore>,
-    /// Limits snooze requests: one for each user, and few at a time.
-    snooze_permits: SnoozePermits,
     liveness: Arc<dyn ProcessLiveness>,
 }
 
@@ -130,6 +129,7 @@ impl Guard {
             store,
             saved_at: Timestamp::default(),
             has_save_failed: false,
+            saved_extent: SavedExtent::Whole,
             overflow: 0,
             terminals: settings.terminals,
             enforcer: None,
@@ -148,7 +148,6 @@ impl Guard {
             dropped: Arc::default(),
             ended: Arc::new(Mutex::new(ended)),
             file_check: Arc::new(Semaphore::new(1)),
-            snooze_permits: SnoozePermits::default(),
             liveness: living,
         };
         Ok((guard, first))
@@ -183,7 +182,8 @@ impl Guard {
             .send(GuardCommand::SetEnforcer(Box::new(armed)));
     }
 
-    /// Postpones the end of jobs of a process, or only reports what that would change.
+    /// Postpones the end of jobs of a process, or only reports what that would change. Callers
+    /// leave room in the queue, which samples wait in too.
     ///
     /// # Errors
     /// Why nothing is postponed: [`Refusal::Denied`] if all snoozes of the rule are used;
@@ -195,9 +195,6 @@ impl Guard {
     ) -> Result<Vec<GuardRecord>, Refusal> {
         let (pid, _) = request.process;
         let (answer, answered) = oneshot::channel();
-        // The requests of one user never fill the queue that samples wait in.
-        let permit = self.snooze_permits.acquire(request.requester);
-        let _permit = permit.ok_or(Refusal::Busy)?;
         let command = SnoozeCommand {
             request,
             is_dry_run,
@@ -262,7 +259,8 @@ impl Guard {
             let see = format!("{ends}: see gpukillctl guard violations");
             report.warnings.insert(0, see);
         }
-        let is_stopped = status.tripped_at.is_some() || status.doubt.is_some();
+        let has_tripped = status.tripped_at.is_some() || status.has_tripped_for_others;
+        let is_stopped = has_tripped || status.doubt.is_some();
         if acts && is_stopped && !is_dry_run {
             // A thread that has ended ends no job.
             let _ = self.commands.send(GuardCommand::Resume(uid));
@@ -323,11 +321,34 @@ impl Guard {
                  gpukillctl guard status",
             )
         });
+        let has_tripped_for_others = self.status().has_tripped_for_others && !is_dry_run;
+        let stopped_for_others = has_tripped_for_others.then(|| {
+            FaultCause::new(
+                FaultCode::CircuitBreakerOpen,
+                "it stopped ending jobs of containers: too many were, or would be, ended in ten \
+                 minutes; set the mode again to resume",
+            )
+        });
         let unsaved = self.status().is_unsaved.then(|| {
             FaultCause::new(
                 FaultCode::GuardStateUnwritten,
                 "its state cannot be saved: it ends no job, and a restart begins with an empty \
                  state",
+            )
+        });
+        let saved_in_part = self.status().is_saved_in_part.then(|| {
+            FaultCause::new(
+                FaultCode::ViolationsUntracked,
+                "its state is too large to be saved as a whole: a restart forgets measurements, \
+                 and violations of the people who have the most",
+            )
+        });
+        // The number changes all the time: `guard status` reports it.
+        let untracked = (self.status().overflow > 0).then(|| {
+            FaultCause::new(
+                FaultCode::ViolationsUntracked,
+                "it has no room for all violations, and drops some of the people who have the \
+                 most: see gpukillctl guard status",
             )
         });
         let wrong = self.store.fault().into_iter();
@@ -346,7 +367,14 @@ impl Guard {
             );
             FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
-        wrong.chain(stopped).chain(doubted).chain(unsaved).collect()
+        wrong
+            .chain(stopped)
+            .chain(stopped_for_others)
+            .chain(doubted)
+            .chain(unsaved)
+            .chain(untracked)
+            .chain(saved_in_part)
+            .collect()
     }
 
     /// The status report, without what only the disk knows.

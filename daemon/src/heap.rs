@@ -10,7 +10,7 @@ use std::time::Duration;
 const MIN_ENDED_PROCESSES: usize = 64;
 
 /// How long the other threads have to forget the ended processes too. The search of a heap of 20 MB
-/// with many holes takes 4 to 11 ms (measured with glibc 2.36 beside other work).
+/// with many holes takes 4 to 11 ms (measured with glibc 2.36 under load).
 const TRIM_DELAY: Duration = Duration::from_secs(5);
 
 /// Decides when there is enough memory to return.

@@ -101,7 +101,7 @@ impl KillEnvironment {
     }
 }
 
-/// The facts for a plan, beside those of the newest poll.
+/// The facts for a plan that the newest poll does not have.
 pub(crate) struct PlanFacts {
     processes: ProcessTable,
     roles: Roles,
@@ -343,7 +343,7 @@ fn execute_plan(
     let published = scan_now(environment);
     let authorization = executor::KillAuthorization {
         caller,
-        request_text: plan.request.selector.to_string(),
+        request_text: plan.request.selector.text_for_caller(caller.uid),
         must_be_recorded: false,
         late_member_users: None,
         required_uid: None,

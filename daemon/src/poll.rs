@@ -36,6 +36,7 @@ use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::DeviceHolders;
 use gpukill_proto::model::{DeviceId, FaultCode, GpuEvent, GpuProcess, ProcessKey, Snapshot};
+use gpukill_proto::status::DeviceEnergy;
 use gpukill_proto::units::Timestamp;
 pub(crate) use past_use::PastUseQuery;
 use pci_slots::PciBus;
@@ -98,6 +99,8 @@ pub(crate) struct PollResult {
     pub(crate) slowest: Option<Duration>,
     /// Whether a backend did not answer in time.
     pub(crate) is_late: bool,
+    /// The energy that devices have drawn, as far as that was just read.
+    pub(crate) energy: Arc<Vec<DeviceEnergy>>,
 }
 
 /// How long a poll waits for names, command lines and container files that it has just requested,
@@ -233,6 +236,7 @@ impl SnapshotBuilder {
             .filter_map(|(_, latest)| latest.slowest_answer)
             .max();
         let is_late = latest.iter().any(|(_, latest)| latest.is_late());
+        let energy = Arc::new(collect_energy(&latest));
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         PollResult {
             events: events.chain(gone_events).collect(),
@@ -241,6 +245,7 @@ impl SnapshotBuilder {
             accounts,
             slowest,
             is_late,
+            energy,
             holders: Arc::clone(&self.held),
             holders_at: self.held_at,
             snapshot: Arc::clone(&self.last_snapshot),
@@ -303,6 +308,21 @@ fn account(person: &ProcessMetadata) -> Option<(ProcessKey, String)> {
     Some((person.key, person.account()?.clone()))
 }
 
+/// The energy that devices have drawn. An old value is left out.
+fn collect_energy(latest: &[(&'static str, LatestReadings)]) -> Vec<DeviceEnergy> {
+    let fresh = latest.iter().filter(|(_, latest)| latest.is_fresh());
+    let readings = fresh.filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    let counting = devices.filter(|device| device.stale_since.is_none());
+    let energy = counting.filter_map(|device| {
+        Some(DeviceEnergy {
+            device: device.id.clone(),
+            drawn: device.energy?,
+        })
+    });
+    energy.collect()
+}
+
 /// The processes that share a device.
 fn collect_sharing(latest: &[(&'static str, LatestReadings)]) -> SharedMemory {
     let readings = latest.iter();
@@ -355,9 +375,10 @@ impl ScanTrigger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::model::{Device, DeviceId, Vendor};
+    use crate::backend::{BackendReadings, DeviceReadings};
+    use gpukill_proto::model::{BackendState, Device, DeviceId, Vendor};
     use gpukill_proto::reading::Reading;
-    use gpukill_proto::units::Bytes;
+    use gpukill_proto::units::{Bytes, Millijoules};
 
     /// Two devices with these amounts of unattributed memory.
     fn unexplained(remainders: [Reading<Bytes>; 2]) -> Snapshot {
@@ -379,6 +400,41 @@ mod tests {
             backends: Vec::new(),
             faults: Vec::new(),
         }
+    }
+
+    #[test]
+    fn energy_is_only_that_which_was_just_read() {
+        let device = |id: &str, energy| DeviceReadings {
+            energy,
+            ..DeviceReadings::unknown(
+                DeviceId(id.into()),
+                0,
+                Vendor::Nvidia,
+                &Reading::Unsupported,
+            )
+        };
+        let mut silent = device("GPU-2", Some(Millijoules(3)));
+        silent.stale_since = Some(Timestamp(0));
+        let devices = vec![
+            device("GPU-0", Some(Millijoules(7))),
+            device("GPU-1", None),
+            silent,
+        ];
+        let readings = BackendReadings {
+            devices,
+            ..BackendReadings::without_devices(BackendState::Ready)
+        };
+        let latest = |on_time| LatestReadings {
+            readings: Some((Arc::new(readings.clone()), Timestamp(0))),
+            on_time,
+            ..LatestReadings::default()
+        };
+        let drawn = DeviceEnergy {
+            device: DeviceId("GPU-0".into()),
+            drawn: Millijoules(7),
+        };
+        assert_eq!(collect_energy(&[("nvidia", latest(true))]), [drawn]);
+        assert_eq!(collect_energy(&[("nvidia", latest(false))]), []);
     }
 
     #[test]

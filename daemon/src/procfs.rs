@@ -9,9 +9,24 @@ use gpukill_proto::text::sanitize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+#[cfg(test)]
+use std::path::PathBuf;
 
 /// Linux writes about 1.5 KiB to `/proc/PID/status`.
 const MAX_STATUS_BYTES: u64 = 16 << 10;
+
+/// The directory of files of this kind that were recorded on real hosts: in `GPUKILL_CAPTURES`, or
+/// beside the workspace. `None` where the recordings are not available.
+#[cfg(test)]
+pub(crate) fn recordings(kind: &str) -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
+    let directory = Some(named.join(kind)).filter(|directory| directory.is_dir());
+    if directory.is_none() {
+        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+    }
+    directory
+}
 
 /// Reads up to `max_bytes` bytes of a file.
 pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
@@ -44,6 +59,12 @@ pub(crate) fn read_failure<T>(error: io::Error) -> Reading<T> {
         _ => sanitize(error.to_string().as_bytes(), 80),
     };
     Reading::Failed(why)
+}
+
+/// A decimal number, and nothing else: `parse` would accept a sign.
+pub(crate) fn parse_decimal(text: &str) -> Option<u64> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
 }
 
 /// Whether a file of a process could not be read because no process has that pid.

@@ -15,7 +15,6 @@ mod program;
 use crate::backend::BackendReadings;
 use gpukill_proto::model::GpuEvent;
 use gpukill_proto::text::sanitize;
-use message::SensorRequest;
 pub(crate) use program::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -72,9 +71,6 @@ struct PartialAnswer {
     has_events: bool,
 }
 
-/// The sensor could not be started.
-pub(crate) struct SpawnError(pub(crate) io::Error);
-
 /// The time limits of a sensor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PollLimits {
@@ -117,20 +113,11 @@ fn set_process_name(device: Option<u32>) {
 }
 
 impl Sensor {
-    /// Starts the program as a sensor for `library`.
-    pub(crate) fn spawn(program: &mut Program, library: &str) -> Result<Self, SpawnError> {
-        Self::try_spawn("gpukilld-sensor", program, library).map_err(SpawnError)
-    }
-
-    /// Starts a sensor under the process name of a retry.
-    pub(crate) fn spawn_for_retry(
-        program: &mut Program,
-        library: &str,
-    ) -> Result<Self, SpawnError> {
-        Self::try_spawn("gpukilld-retry", program, library).map_err(SpawnError)
-    }
-
-    fn try_spawn(name: &str, program: &mut Program, library: &str) -> io::Result<Self> {
+    /// Starts the program as a sensor for `library`, under this process name.
+    ///
+    /// # Errors
+    /// When the program is not installed, or the system cannot start it.
+    pub(crate) fn spawn(name: &str, program: &mut Program, library: &str) -> io::Result<Self> {
         let mut command = program.command()?;
         command
             .arg0(name)
@@ -194,9 +181,8 @@ impl Sensor {
     /// # Errors
     /// As [`Self::poll_events`].
     pub(crate) fn request(&mut self, leave_out: &[u32]) -> Result<(), String> {
-        let request = SensorRequest::Poll(leave_out.to_vec());
         let deadline = Instant::now() + PROGRESS_INTERVAL;
-        let sent = message::send(&mut self.socket, &request, deadline);
+        let sent = message::send(&mut self.socket, &leave_out, deadline);
         let ready = sent.and_then(|()| self.socket.set_nonblocking(true));
         ready.map_err(|error| self.explain(&error))
     }
@@ -240,9 +226,8 @@ impl Sensor {
         leave_out: &[u32],
         limits: PollLimits,
     ) -> Result<Vec<GpuEvent>, String> {
-        let request = SensorRequest::Poll(leave_out.to_vec());
         let start = Instant::now();
-        message::send(&mut self.socket, &request, start + limits.poll)
+        message::send(&mut self.socket, &leave_out, start + limits.poll)
             .map_err(|error| self.explain(&error))?;
         self.receive(limits)
     }

@@ -28,6 +28,7 @@ use crate::store::Store;
 pub(crate) use fair_queue::FairQueue;
 use gpukill_policy::access::{Caller, Roles, rights};
 use gpukill_proto::model::DeviceId;
+use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
 use gpukill_proto::units::Timestamp;
@@ -55,6 +56,7 @@ pub(crate) struct ServerContext {
     pub(crate) full_scan: FullScan,
     pub(crate) inspector: Arc<ProcessInspector>,
     pub(crate) query_queue: FairQueue,
+    pub(crate) snooze_queue: FairQueue,
     pub(crate) replays: ReplayThreads,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
@@ -122,7 +124,10 @@ fn admit(stream: UnixStream, shared: &ServerContext, limits: &ConnectionLimits) 
                 drop(slot);
             });
         }
-        None => send_busy(&stream),
+        None => {
+            shared.store.counters().count_refusal(&Refusal::Busy);
+            send_busy(&stream);
+        }
     }
 }
 

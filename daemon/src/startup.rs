@@ -231,6 +231,7 @@ impl RunningDaemon {
             full_scan: polling.full_scan,
             inspector: polling.inspector,
             query_queue: FairQueue::default(),
+            snooze_queue: FairQueue::default(),
             replays: ReplayThreads::default(),
             clock,
             started_at,

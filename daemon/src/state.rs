@@ -4,7 +4,7 @@ use crate::store::JobAccounts;
 use gpukill_policy::memory::SharedMemory;
 use gpukill_proto::holders::DeviceHolders;
 use gpukill_proto::model::Snapshot;
-use gpukill_proto::status::PollingReport;
+use gpukill_proto::status::{DeviceEnergy, PollingReport};
 use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ pub(crate) struct PublishedPoll {
     /// The time of the snapshot that the holders belong to; `None` before the first request.
     pub(crate) holders_at: Option<Timestamp>,
     pub(crate) polling: PollingReport,
+    /// The energy that devices have drawn, from the same poll.
+    pub(crate) energy: Arc<Vec<DeviceEnergy>>,
 }
 
 /// The poller's end.
@@ -55,6 +57,7 @@ pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, S
         holders: Arc::default(),
         holders_at: None,
         polling,
+        energy: Arc::default(),
     })
 }
 

@@ -4,6 +4,7 @@
 use crate::rules_file::file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::Path;
 
 /// The version of every state file.
@@ -38,7 +39,57 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Opt
 /// # Errors
 /// When the file cannot be written. The old file then stays unchanged.
 pub(crate) fn write(path: &Path, content: &impl Serialize) -> std::io::Result<()> {
-    file::replace_private(path, &serde_json::to_string(content)?)
+    write_text(path, &serde_json::to_string(content)?)
+}
+
+/// As [`write`], with the content as [`to_text_within`] makes it.
+///
+/// # Errors
+/// When the file cannot be written. The old file then stays unchanged.
+pub(crate) fn write_text(path: &Path, text: &str) -> std::io::Result<()> {
+    file::replace_private(path, text)
+}
+
+/// The text of a file; `None` if it is longer than `longest` bytes.
+///
+/// # Errors
+/// When the content has no JSON form.
+pub(crate) fn to_text_within(
+    content: &impl Serialize,
+    longest: usize,
+) -> std::io::Result<Option<String>> {
+    let mut text = BoundedText {
+        bytes: Vec::new(),
+        longest,
+    };
+    match serde_json::to_writer(&mut text, content) {
+        Ok(()) => {}
+        // Nothing else fails to be written.
+        Err(error) if error.is_io() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let text = String::from_utf8(text.bytes).map_err(std::io::Error::other)?;
+    Ok(Some(text))
+}
+
+/// Takes bytes up to a limit. A state that is far too large is never in memory twice.
+struct BoundedText {
+    bytes: Vec<u8>,
+    longest: usize,
+}
+
+impl Write for BoundedText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len().saturating_add(bytes.len()) > self.longest {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -51,6 +102,15 @@ mod tests {
     struct Content {
         version: u32,
         name: String,
+    }
+
+    #[test]
+    fn text_is_bounded() {
+        let content = json!({"version": 1, "name": "a"});
+        let text = content.to_string();
+        let within = |longest| to_text_within(&content, longest).unwrap();
+        assert_eq!(within(text.len()).as_deref(), Some(text.as_str()));
+        assert_eq!(within(text.len() - 1), None);
     }
 
     #[test]

@@ -5,8 +5,10 @@ mod actions;
 mod backup;
 pub(crate) mod bench_api;
 mod blob;
+mod byte_allowance;
 mod clock_guard;
 mod copy;
+mod counters;
 mod database;
 mod disk_reserve;
 mod disk_space;
@@ -33,12 +35,14 @@ mod sql_values;
 #[cfg(test)]
 pub(crate) mod test_rows;
 mod truncate;
+mod verdict_allowance;
 mod verdicts;
 mod writer;
 
 pub(crate) use backup::backup_action as asked_for_a_copy;
 pub(crate) use bench_api::{BenchRecorder, BenchStore};
 pub(crate) use copy::StoreCopy;
+pub(crate) use counters::Counters;
 pub(crate) use fault_log::FaultChange;
 pub(crate) use history::{PastUseReceiver, StoredHistory};
 pub(crate) use kill_allowance::KillShare;
@@ -52,6 +56,7 @@ pub(crate) use sample::{
 use crate::fault::FaultCause;
 use crate::log_events::{EventSubject, event};
 use actions::ActionEnd;
+use counters::counted_kind;
 use fault_log::FaultLog;
 use gpukill_policy::access::LimitGroup;
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
@@ -62,7 +67,7 @@ use gpukill_proto::rogue::RogueFinding;
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::{Bytes, Timestamp};
 use open_action::ActionId;
-pub(crate) use open_action::{Action, ActionKind, OpenAction, log_unrecorded_end};
+pub(crate) use open_action::{Action, ActionKind, OpenAction};
 use queue::{ActionIntent, ActionQueue};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -212,6 +217,7 @@ pub(crate) struct Store {
     queue: Arc<Mutex<ActionQueue>>,
     status: Arc<Mutex<StoreStatus>>,
     faults: Arc<Mutex<FaultLog>>,
+    counters: Counters,
     directory: Arc<PathBuf>,
     /// Allows one copy at a time.
     copy_permits: Arc<tokio::sync::Semaphore>,
@@ -221,6 +227,11 @@ impl Store {
     /// The directory of the store's files.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What has happened since the daemon started.
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Starts the store in `directory`. `boot` identifies this boot of the host; `recovered` says
@@ -245,6 +256,7 @@ impl Store {
             queue: Arc::clone(&inbox),
             status: Arc::clone(&shared),
             faults: Arc::default(),
+            counters: Counters::default(),
             directory: Arc::new(directory.clone()),
             copy_permits: Arc::new(tokio::sync::Semaphore::new(1)),
         };
@@ -279,8 +291,10 @@ impl Store {
         }
     }
 
-    /// Records the guard's decisions on one sample. Returns true if they were queued.
+    /// Records the guard's decisions on one sample, within the hourly allowance of each person.
+    /// Returns true if they were queued.
     pub(crate) fn record_verdicts(&self, records: Vec<GuardRecord>) -> bool {
+        self.counters.count_decisions(&records);
         self.commands
             .try_send(WriterCommand::Verdicts(records))
             .is_ok()
@@ -371,6 +385,7 @@ impl Store {
             allowance.limit_action(&mut limited, share, Instant::now());
         }
         let recorded = self.send_intent(limited, at, INTENT_TIMEOUT);
+        let counted_as = counted_kind(&action);
         let Action {
             kind,
             uid: caller_uid,
@@ -406,7 +421,7 @@ impl Store {
                 );
             }
         }
-        recorded.map(|id| OpenAction::new(id, kind, subject, share, self.clone()))
+        recorded.map(|id| OpenAction::new(id, kind, counted_as, subject, share, self.clone()))
     }
 
     fn send_intent(
@@ -443,11 +458,18 @@ impl Store {
         share: Option<&KillShare>,
     ) {
         let ended = killed_runs::ended_processes(&outcome);
+        let mut is_short = outcome.len() > truncate::MAX_JSON_BYTES;
         let mut outcome = truncate::json(outcome, truncate::MAX_JSON_BYTES);
         if let Some(share) = share {
             let mut inbox = queue::lock(&self.queue);
             let allowance = &mut inbox.kill_allowance;
-            outcome = allowance.limit_outcome(outcome, share, Instant::now());
+            if !allowance.allows_outcome(&outcome, share, Instant::now()) {
+                outcome.clone_from(&share.short);
+                is_short = true;
+            }
+        }
+        if is_short {
+            outcome = killed_runs::add_ended_processes(outcome, &ended);
         }
         let end = ActionEnd {
             at: SystemTime::now().into(),
@@ -472,6 +494,7 @@ impl Store {
     /// recorded.
     pub(crate) fn record_refusal(&self, action: Action, group: LimitGroup, why: String) {
         let (at, now) = (SystemTime::now().into(), Instant::now());
+        self.counters.count_action(counted_kind(&action), "refused");
         let is_first = {
             let mut inbox = queue::lock(&self.queue);
             inbox.refusals.add(action, group, why, at, now)
@@ -495,6 +518,7 @@ impl Store {
         if events.is_empty() {
             return;
         }
+        self.counters.count_xids(&events);
         let count = events.len();
         if self
             .commands

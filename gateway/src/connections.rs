@@ -1,10 +1,13 @@
 //! The listening sockets and the connections: how many at once, how slow, and how they end.
 
+use crate::access::Access;
 use crate::gateway::Gateway;
 use crate::log;
 use crate::problem::Problem;
 use crate::request_check::protect;
 use crate::settings::{Endpoint, Settings};
+use crate::tls::Tls;
+use crate::websocket::AfterUpgrade;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
-/// How long the head of a request may take, and how long a connection may be idle.
+/// How long the head of a request may take, a TLS handshake, and how long a connection may be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client may take to read a part of an answer.
@@ -76,7 +79,7 @@ impl Peer {
 /// A socket cannot be used, with the reason.
 pub(crate) fn listeners(settings: &Settings) -> Result<Vec<Listener>, String> {
     let mut passed = ListenFd::from_env();
-    if passed.len() > 0 {
+    if passed.len() > 0 && !settings.is_personal {
         return (0..passed.len())
             .map(|at| take_passed(&mut passed, at, settings))
             .collect();
@@ -160,12 +163,31 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
+    /// The address and the port of TCP.
+    pub(crate) fn socket_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether other hosts may reach it.
+    pub(crate) fn is_exposed(&self) -> bool {
+        match self {
+            Self::Tcp(_) => !self
+                .socket_address()
+                .is_some_and(|it| it.ip().is_loopback()),
+            Self::Unix(_) => false,
+        }
+    }
+
     /// The address in words.
-    pub(crate) fn address(&self) -> String {
+    fn address(&self, policy: &ListenerPolicy) -> String {
+        let scheme = policy.tls.as_ref().map_or("http", |_| "https");
         match self {
             Self::Tcp(listener) => listener
                 .local_addr()
-                .map_or_else(|_| "TCP".into(), |address| format!("http://{address}")),
+                .map_or_else(|_| "TCP".into(), |address| format!("{scheme}://{address}")),
             Self::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 let path = address.as_ref().and_then(|address| address.as_pathname());
@@ -178,13 +200,41 @@ impl Listener {
     }
 }
 
+/// What holds for every connection of one listener.
+#[derive(Clone)]
+struct ListenerPolicy {
+    /// What a caller without a token may see.
+    anonymous: Access,
+    /// Encrypts the connections.
+    tls: Option<Arc<Tls>>,
+}
+
+impl ListenerPolicy {
+    /// Beyond loopback, connections are encrypted and need a token, unless a proxy does that.
+    fn new(listener: &Listener, settings: &Settings, tls: Option<Arc<Tls>>) -> Self {
+        let is_exposed = listener.is_exposed();
+        Self {
+            anonymous: match is_exposed && !settings.behind_proxy {
+                true => Access::None,
+                false => settings.anonymous,
+            },
+            tls: tls.filter(|_| is_exposed),
+        }
+    }
+}
+
 /// Accepts connections until `stop` is true, then lets them end.
 pub(crate) async fn serve(
     listener: Listener,
     gateway: Arc<Gateway>,
-    slots: Arc<ConnectionSlots>,
+    tls: Option<Arc<Tls>>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let policy = ListenerPolicy::new(&listener, &gateway.settings, tls);
+    // A person gets the address with the token.
+    if !gateway.settings.is_personal {
+        log::info(&format!("listening on {}", listener.address(&policy)));
+    }
     let mut connections = JoinSet::new();
     // A lack of descriptors lasts, and one message says it.
     let mut is_failing = false;
@@ -209,17 +259,21 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        match ConnectionSlots::take(&slots, peer) {
+        match ConnectionSlots::take(&gateway.slots, peer) {
             Some(slot) => {
-                let (gateway, stop) = (Arc::clone(&gateway), stop.clone());
+                let (gateway, policy) = (Arc::clone(&gateway), policy.clone());
+                let stop = stop.clone();
                 connections.spawn(async move {
                     let _slot = slot;
-                    run(stream, gateway, stop).await;
+                    run(stream, gateway, policy, stop).await;
                 });
             }
             None => {
                 gateway.count_refused_connection();
-                refuse(stream).await;
+                // Before a handshake, an answer would be no TLS.
+                if policy.tls.is_none() {
+                    refuse(stream).await;
+                }
             }
         }
     }
@@ -232,10 +286,10 @@ trait Stream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
 
-type BoxedStream = std::pin::Pin<Box<TimeoutStream<Box<dyn Stream + Unpin>>>>;
+type BoxedStream = Box<dyn Stream + Unpin>;
 
 async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
-    let (stream, peer): (Box<dyn Stream + Unpin>, Peer) = match listener {
+    let (stream, peer): (BoxedStream, Peer) = match listener {
         Listener::Tcp(listener) => {
             let (stream, address) = listener.accept().await?;
             // An event is one small packet that should not wait for the next one.
@@ -252,28 +306,63 @@ async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
     };
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    Ok((Box::pin(stream), peer))
+    Ok((Box::new(Box::pin(stream)), peer))
+}
+
+/// Makes the TLS handshake.
+async fn encrypt(stream: BoxedStream, tls: &Tls) -> io::Result<BoxedStream> {
+    let handshake = tls.acceptor().accept(stream);
+    let stream = tokio::time::timeout(HEAD_TIMEOUT, handshake).await??;
+    Ok(Box::new(stream))
 }
 
 /// Serves one connection to its end.
-async fn run(stream: BoxedStream, gateway: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+async fn run(
+    mut stream: BoxedStream,
+    gateway: Arc<Gateway>,
+    policy: ListenerPolicy,
+    mut stop: watch::Receiver<bool>,
+) {
+    if let Some(tls) = &policy.tls {
+        stream = tokio::select! {
+            encrypted = encrypt(stream, tls) => match encrypted {
+                Ok(encrypted) => encrypted,
+                // As below, it is no message.
+                Err(_) => return,
+            },
+            _ = stop.changed() => return,
+        };
+    }
+    let anonymous = policy.anonymous;
+    let after = AfterUpgrade::default();
+    let in_request = after.clone();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(in_request.clone());
         let gateway = Arc::clone(&gateway);
-        async move { Ok::<_, Infallible>(gateway.respond(request).await) }
+        async move { Ok::<_, Infallible>(gateway.respond(request, anonymous).await) }
     });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     // An error is the end of this connection alone, and clients cause it at will: it is no message.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stop.changed() => connection.as_mut().graceful_shutdown(),
+    let is_over = tokio::select! {
+        _ = connection.as_mut() => true,
+        _ = stop.changed() => false,
+    };
+    if !is_over {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
     }
-    let _ = connection.await;
+    // It ends by itself when the gateway stops.
+    if let Some(upgraded) = after.take() {
+        upgraded.await;
+    }
 }
 
 /// Answers a connection that is one too many, as far as its buffer takes it at once.

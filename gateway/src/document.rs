@@ -23,9 +23,10 @@ const MIN_COMPRESSED: usize = 1_400;
 /// A longer document is compressed on a thread of its own, so that other clients do not wait.
 const MAX_COMPRESSED_INLINE: usize = 64 << 10;
 
-/// A JSON document.
+/// A document.
 #[derive(Debug)]
 pub(crate) struct Document {
+    media_type: &'static str,
     body: Bytes,
     /// Identifies the content: a part of its digest as hexadecimal digits.
     tag: String,
@@ -40,19 +41,29 @@ impl Document {
     pub(crate) fn json(value: &impl Serialize) -> Result<Self, Problem> {
         let mut body = serde_json::to_vec(value).map_err(|_| Problem::internal())?;
         body.push(b'\n');
+        Ok(Self::new("application/json", body))
+    }
+
+    /// A page of HTML.
+    pub(crate) fn html(page: String) -> Self {
+        Self::new("text/html; charset=utf-8", page.into_bytes())
+    }
+
+    fn new(media_type: &'static str, body: Vec<u8>) -> Self {
         let digest = Sha256::digest(&body);
         let tag = digest.iter().take(12).fold(String::new(), |mut tag, byte| {
             let _ = write!(tag, "{byte:02x}");
             tag
         });
-        Ok(Self {
+        Self {
+            media_type,
             body: body.into(),
             tag,
             gzip: OnceLock::new(),
-        })
+        }
     }
 
-    /// The JSON on one line, without its end.
+    /// The content without the end of its last line: of JSON its only line.
     pub(crate) fn line(&self) -> &[u8] {
         self.body.strip_suffix(b"\n").unwrap_or(&self.body)
     }
@@ -108,7 +119,7 @@ pub(crate) async fn respond(document: Arc<Document>, headers: &HeaderMap) -> Res
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return response;
     }
-    add(CONTENT_TYPE, "application/json");
+    add(CONTENT_TYPE, document.media_type);
     if is_compressed {
         add(CONTENT_ENCODING, "gzip");
     }

@@ -1,29 +1,36 @@
 //! What all requests share, and the way of a request: checks, route, answer, protecting headers.
 
+use crate::access::{Access, Caller};
 use crate::calls::Calls;
 use crate::connections::ConnectionSlots;
 use crate::metrics::traffic::Traffic;
 use crate::problem::Problem;
 use crate::request_check::{check, protect};
-use crate::routes;
+use crate::routes::{self, KnownKills};
 use crate::settings::Settings;
+use crate::tokens::Tokens;
 use crate::upstream::DaemonView;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use hyper::body::Incoming;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Semaphore, watch};
 use tower_service::Service as _;
 
 /// The most parts of the snapshot that are made at once, each on a thread of its own.
 const MAX_PARTS: usize = 4;
 
+/// The most acts at once. The daemon grants a user 8 connections, also for other clients.
+const MAX_ACTS: usize = 2;
+
 /// What all requests share.
 pub(crate) struct Gateway {
     /// The settings.
     pub(crate) settings: Settings,
+    /// The valid tokens.
+    pub(crate) tokens: Tokens,
     /// What is known of the daemon.
     pub(crate) view: watch::Receiver<Arc<DaemonView>>,
     /// Calls to the daemon on request.
@@ -32,12 +39,18 @@ pub(crate) struct Gateway {
     pub(crate) slots: Arc<ConnectionSlots>,
     /// The turns of requests for parts of the snapshot.
     pub(crate) part_turns: Arc<Semaphore>,
+    /// The turns of requests that act.
+    pub(crate) act_turns: Arc<Semaphore>,
+    /// The plans of kills that were shown.
+    pub(crate) known_kills: KnownKills,
     /// The free places of live streams.
     pub(crate) streams: Arc<Semaphore>,
     /// Counts of requests.
     pub(crate) traffic: Traffic,
     /// Becomes true when the gateway stops.
     pub(crate) stop: watch::Receiver<bool>,
+    /// When a token was last used.
+    last_use: Mutex<Instant>,
     router: OnceLock<Router>,
 }
 
@@ -46,7 +59,7 @@ pub(crate) struct Gateway {
 pub(crate) struct MatchedRoute(pub(crate) &'static str);
 
 impl Gateway {
-    /// A gateway with its routes.
+    /// A gateway with its routes, and without tokens.
     pub(crate) fn new(
         settings: Settings,
         view: watch::Receiver<Arc<DaemonView>>,
@@ -54,18 +67,45 @@ impl Gateway {
     ) -> Arc<Self> {
         let gateway = Arc::new(Self {
             view,
+            tokens: Tokens::default(),
             calls: Calls::new(settings.daemon_socket.clone()),
             slots: Arc::new(ConnectionSlots::new(&settings)),
             part_turns: Arc::new(Semaphore::new(MAX_PARTS)),
+            act_turns: Arc::new(Semaphore::new(MAX_ACTS)),
+            known_kills: KnownKills::default(),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             traffic: Traffic::default(),
             stop,
+            last_use: Mutex::new(Instant::now()),
             router: OnceLock::new(),
             settings,
         });
         let router = routes::router(&gateway);
         let _ = gateway.router.set(router);
         gateway
+    }
+
+    /// What the caller may see now, if that is at least `needed`.
+    ///
+    /// # Errors
+    /// The token is missing, unknown, expired, or not enough.
+    pub(crate) fn authorize(&self, caller: &Caller, needed: Access) -> Result<Access, Problem> {
+        let access = caller.authorize(&self.tokens, needed, SystemTime::now().into())?;
+        // Without a needed access, nobody has looked at the token.
+        if caller.token.is_some() && needed > Access::None {
+            // A live stream asks at each event, so that it counts as use.
+            *self.last_use() = Instant::now();
+        }
+        Ok(access)
+    }
+
+    /// The time since a token was last used.
+    pub(crate) fn idle_time(&self) -> Duration {
+        self.last_use().elapsed()
+    }
+
+    fn last_use(&self) -> std::sync::MutexGuard<'_, Instant> {
+        self.last_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of the daemon now.
@@ -78,10 +118,16 @@ impl Gateway {
         self.traffic.count_refused_connection();
     }
 
-    /// Answers a request.
-    pub(crate) async fn respond(&self, request: hyper::Request<Incoming>) -> Response {
+    /// Answers a request that came to an address where anybody has the access `anonymous`.
+    pub(crate) async fn respond(
+        &self,
+        request: hyper::Request<Incoming>,
+        anonymous: Access,
+    ) -> Response {
         let began = Instant::now();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::new(&parts.headers, anonymous);
+        parts.extensions.insert(caller);
         let method = parts.method.clone();
         let mut response = match check(&parts, &self.settings.names) {
             Err(problem) => problem.into_response(),
@@ -102,5 +148,33 @@ impl Gateway {
         self.traffic
             .count_request(route, &method, status, began.elapsed());
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::TokenDigest;
+
+    #[test]
+    fn only_a_valid_token_counts_as_use() {
+        let (_sender, view) = watch::channel(Arc::default());
+        let (_stop, stopped) = watch::channel(false);
+        let gateway = Gateway::new(Settings::default(), view, stopped);
+        gateway.tokens.replace(Tokens::personal("secret"));
+        let minute = Duration::from_secs(60);
+        *gateway.last_use() = Instant::now().checked_sub(minute).unwrap();
+        let authorize = |token: &str, needed| {
+            let caller = Caller {
+                anonymous: Access::None,
+                token: Some(TokenDigest::new(token)),
+            };
+            gateway.authorize(&caller, needed)
+        };
+        assert!(authorize("other", Access::Look).is_err());
+        assert!(authorize("other", Access::None).is_ok());
+        assert!(gateway.idle_time() >= minute);
+        assert!(authorize("secret", Access::Act).is_ok());
+        assert!(gateway.idle_time() < minute);
     }
 }

@@ -1,15 +1,17 @@
-//! `/api/v1/live`: server-sent events. Each snapshot is one event, built once for all streams.
+//! Live events, as server-sent events (`/api/v1/live`) and as messages of a WebSocket. Each snapshot
+//! is one event, built once for all streams of a form.
 //!
 //! | event | data |
 //! |---|---|
 //! | `snapshot` | the document of `/api/v1/snapshot`; its id identifies the content |
 //! | `lag` | `{"dropped": N}`: this client read too slowly for N snapshots, and gets the newest |
 //! | `state` | whether there is current data; if not why, and the age of the data |
-//! | `end` | the gateway stops; a browser connects again by itself |
+//! | `end` | the gateway stops, or the token has expired; a browser connects again by itself |
 
+use crate::access::{Access, Caller};
 use crate::gateway::Gateway;
 use crate::problem::Problem;
-use crate::upstream::DaemonView;
+use crate::upstream::{DaemonView, Frame};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -23,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// A comment is sent after this time without an event, so that proxies and clients notice a broken
-/// connection.
+/// A comment or a ping is sent after this time without an event, so that proxies and clients notice
+/// a broken connection.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The comment. A browser gives it to no script.
@@ -36,17 +38,27 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Tells clients how long to wait before they connect again, in milliseconds.
 const RETRY: &[u8] = b"retry: 5000\n\n";
 
-/// Begins a stream.
+/// Begins a stream of server-sent events.
 ///
 /// # Errors
-/// There are too many streams, or the gateway stops.
-pub(crate) fn respond(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Result<Response, Problem> {
-    let place = Arc::clone(&gateway.streams).try_acquire_owned();
-    let place = place.map_err(|_| Problem::busy("the gateway has too many live streams", 5))?;
+/// There are too many streams.
+pub(crate) fn respond(
+    gateway: &Arc<Gateway>,
+    caller: Caller,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    let place = take_place(gateway)?;
     let last_event = headers.get("last-event-id");
     let last_event = last_event.and_then(|id| id.to_str().ok());
-    let stream = LiveStream::new(gateway, place, last_event);
-    let stream = futures::stream::unfold(stream, LiveStream::next);
+    let form = StreamForm::ServerSentEvents;
+    let stream = LiveStream::new(gateway, caller, place, form, last_event);
+    let stream = futures::stream::unfold(stream, |mut stream| async move {
+        let bytes = match stream.next().await? {
+            LiveEvent::Data(bytes) => bytes,
+            LiveEvent::Heartbeat => Bytes::from_static(HEARTBEAT),
+        };
+        Some((Ok::<_, Infallible>(bytes), stream))
+    });
     let mut response = Response::new(Body::from_stream(stream));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -56,13 +68,59 @@ pub(crate) fn respond(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Result<Res
     Ok(response)
 }
 
+/// A free place for a stream.
+///
+/// # Errors
+/// There are too many streams.
+pub(crate) fn take_place(gateway: &Gateway) -> Result<OwnedSemaphorePermit, Problem> {
+    let place = Arc::clone(&gateway.streams).try_acquire_owned();
+    place.map_err(|_| Problem::busy("the gateway has too many live streams", 5))
+}
+
+/// The form in which events are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamForm {
+    /// As the text of server-sent events.
+    ServerSentEvents,
+    /// As JSON: `{"event": NAME, "id": ID, "data": DATA}`.
+    Messages,
+}
+
+impl StreamForm {
+    fn snapshot(self, frame: &Frame) -> Bytes {
+        match self {
+            Self::ServerSentEvents => frame.event(),
+            Self::Messages => frame.message(),
+        }
+    }
+
+    fn event(self, name: &str, data: &Value) -> Bytes {
+        match self {
+            Self::ServerSentEvents => format!("event: {name}\ndata: {data}\n\n"),
+            Self::Messages => json!({ "event": name, "data": data }).to_string(),
+        }
+        .into()
+    }
+}
+
+/// What a stream sends next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LiveEvent {
+    /// An event in the form of the stream.
+    Data(Bytes),
+    /// Nothing has happened for a while.
+    Heartbeat,
+}
+
 /// The stream of one client.
-struct LiveStream {
+pub(crate) struct LiveStream {
+    form: StreamForm,
+    caller: Caller,
     view: watch::Receiver<Arc<DaemonView>>,
     stop: watch::Receiver<bool>,
     /// Events that the client has not read yet: at most a few, because more are made only when it
     /// has read them.
-    pending: VecDeque<Bytes>,
+    pending: VecDeque<LiveEvent>,
     /// The sequence number of the last frame.
     sent: Option<u64>,
     /// The id of the last snapshot that the client got over an earlier connection.
@@ -78,11 +136,20 @@ struct LiveStream {
 }
 
 impl LiveStream {
-    fn new(gateway: &Arc<Gateway>, place: OwnedSemaphorePermit, last_event: Option<&str>) -> Self {
+    /// A stream for a caller that has the snapshot `last_event` already.
+    pub(crate) fn new(
+        gateway: &Arc<Gateway>,
+        caller: Caller,
+        place: OwnedSemaphorePermit,
+        form: StreamForm,
+        last_event: Option<&str>,
+    ) -> Self {
         let mut stream = Self {
+            form,
+            caller,
             view: gateway.view.clone(),
             stop: gateway.stop.clone(),
-            pending: VecDeque::from([Bytes::from_static(RETRY)]),
+            pending: VecDeque::new(),
             sent: None,
             known: last_event.map(str::to_owned),
             is_current: None,
@@ -91,16 +158,20 @@ impl LiveStream {
             gateway: Arc::clone(gateway),
             _place: place,
         };
+        if form == StreamForm::ServerSentEvents {
+            let retry = LiveEvent::Data(Bytes::from_static(RETRY));
+            stream.pending.push_back(retry);
+        }
         stream.add_news();
         stream
     }
 
-    /// Waits for the next event.
-    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+    /// Waits for the next event; `None` at the end. A call that is given up loses none.
+    pub(crate) async fn next(&mut self) -> Option<LiveEvent> {
         loop {
             if let Some(event) = self.pending.pop_front() {
                 self.quiet_since = Instant::now();
-                return Some((Ok(event), self));
+                return Some(event);
             }
             if self.has_ended {
                 return None;
@@ -108,13 +179,10 @@ impl LiveStream {
             let heartbeat = tokio::time::Instant::from_std(self.quiet_since + HEARTBEAT_INTERVAL);
             tokio::select! {
                 biased;
-                _ = self.stop.changed() => {
-                    self.pending.push_back(event("end", &json!({})));
-                    self.has_ended = true;
-                }
+                _ = self.stop.changed() => self.end(),
                 // A clock of its own: news that are no event for this client delay it never.
                 () = tokio::time::sleep_until(heartbeat) => {
-                    self.pending.push_back(Bytes::from_static(HEARTBEAT));
+                    self.pending.push_back(LiveEvent::Heartbeat);
                 }
                 changed = self.view.changed() => match changed {
                     Ok(()) => self.add_news(),
@@ -125,8 +193,21 @@ impl LiveStream {
         }
     }
 
-    /// Adds what is new since the last event.
+    fn end(&mut self) {
+        self.add("end", &json!({}));
+        self.has_ended = true;
+    }
+
+    fn add(&mut self, name: &str, data: &Value) {
+        let data = self.form.event(name, data);
+        self.pending.push_back(LiveEvent::Data(data));
+    }
+
+    /// Adds what is new since the last event. Ends the stream of a token that is not valid any more.
     fn add_news(&mut self) {
+        if self.gateway.authorize(&self.caller, Access::Look).is_err() {
+            return self.end();
+        }
         let view = Arc::clone(&self.view.borrow_and_update());
         if let Some(frame) = &view.frame
             && self.sent != Some(frame.sequence)
@@ -136,21 +217,21 @@ impl LiveStream {
                 .map_or(0, |sent| frame.sequence.saturating_sub(sent + 1));
             if dropped > 0 {
                 self.gateway.traffic.count_dropped_frames(dropped);
-                self.pending
-                    .push_back(event("lag", &json!({ "dropped": dropped })));
+                self.add("lag", &json!({ "dropped": dropped }));
             }
             self.sent = Some(frame.sequence);
             let known = self.known.take();
             // An old snapshot of a daemon that is gone comes with its state, below.
             if known.as_deref() != Some(frame.document.tag()) {
-                self.pending.push_back(frame.event());
+                let data = self.form.snapshot(frame);
+                self.pending.push_back(LiveEvent::Data(data));
             }
         }
         let is_current = view.current().is_ok();
         if self.is_current != Some(is_current) {
             // A client takes current data for granted.
             if !is_current || self.is_current.is_some() {
-                self.pending.push_back(event("state", &state(&view)));
+                self.add("state", &state(&view));
             }
             self.is_current = Some(is_current);
         }
@@ -168,10 +249,6 @@ fn state(view: &DaemonView) -> Value {
         "since": failure.map(|failure| failure.since.to_rfc3339()),
         "data_age_seconds": view.frame.as_ref().map(|frame| frame.age().as_secs_f64()),
     })
-}
-
-fn event(name: &str, data: &Value) -> Bytes {
-    format!("event: {name}\ndata: {data}\n\n").into()
 }
 
 /// The number of frames that slow clients did not get.
@@ -192,14 +269,25 @@ impl DroppedFrames {
 mod tests {
     use super::*;
     use crate::settings::Settings;
+    use crate::tokens::{TokenDigest, Tokens, file_entry};
+    use crate::upstream::DaemonFailure;
     use crate::upstream::tests::{snapshot, view};
-    use crate::upstream::{DaemonFailure, Frame};
     use gpukill_proto::units::Timestamp;
     use std::time::SystemTime;
 
+    const SSE: StreamForm = StreamForm::ServerSentEvents;
+
+    const ANYBODY: Caller = Caller {
+        anonymous: Access::Look,
+        token: None,
+    };
+
     fn names(stream: &mut LiveStream) -> Vec<String> {
-        let events = stream.pending.drain(..);
-        let texts = events.map(|event| String::from_utf8(event.to_vec()).unwrap());
+        let events = stream.pending.drain(..).map(|event| match event {
+            LiveEvent::Data(data) => data.to_vec(),
+            LiveEvent::Heartbeat => HEARTBEAT.to_vec(),
+        });
+        let texts = events.map(|event| String::from_utf8(event).unwrap());
         texts
             .map(|text| text.lines().next().unwrap_or_default().to_owned())
             .collect()
@@ -222,8 +310,8 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        assert!(respond(&gateway, &HeaderMap::new()).is_err());
-        let mut stream = LiveStream::new(&gateway, place, None);
+        assert!(respond(&gateway, ANYBODY, &HeaderMap::new()).is_err());
+        let mut stream = LiveStream::new(&gateway, ANYBODY, place, SSE, None);
         assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
         stream.add_news();
         assert_eq!(names(&mut stream), [""; 0]);
@@ -254,7 +342,7 @@ mod tests {
         stream.add_news();
         assert_eq!(names(&mut stream).last().unwrap(), "event: state");
         drop(stream);
-        assert!(respond(&gateway, &HeaderMap::new()).is_ok());
+        assert!(respond(&gateway, ANYBODY, &HeaderMap::new()).is_ok());
     }
 
     #[tokio::test]
@@ -268,14 +356,68 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        let mut stream = LiveStream::new(&gateway, place, None);
+        let mut stream = LiveStream::new(&gateway, ANYBODY, place, SSE, None);
         assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
         stream.quiet_since = Instant::now().checked_sub(HEARTBEAT_INTERVAL).unwrap();
         // The same snapshot again.
         sender.send_replace(Arc::new(now));
-        let (event, stream) = stream.next().await.unwrap();
-        assert_eq!(event.unwrap(), HEARTBEAT);
+        assert_eq!(stream.next().await, Some(LiveEvent::Heartbeat));
         assert!(stream.quiet_since.elapsed() < HEARTBEAT_INTERVAL);
+    }
+
+    #[test]
+    fn messages_have_the_events_as_json() {
+        let now = view(Duration::from_secs(1));
+        let frame = Arc::clone(now.current().unwrap());
+        let (_sender, receiver) = watch::channel(Arc::new(now));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 1,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let place = take_place(&gateway).unwrap();
+        assert!(take_place(&gateway).is_err());
+        let mut stream = LiveStream::new(&gateway, ANYBODY, place, StreamForm::Messages, None);
+        stream.end();
+        let messages: Vec<Value> = names(&mut stream)
+            .iter()
+            .map(|text| serde_json::from_str(text).unwrap())
+            .collect();
+        let snapshot = serde_json::to_value(&frame.list).unwrap();
+        let id = frame.document.tag();
+        assert_eq!(
+            messages,
+            [
+                json!({ "event": "snapshot", "id": id, "data": snapshot }),
+                json!({ "event": "end", "data": {} }),
+            ]
+        );
+    }
+
+    #[test]
+    fn stream_ends_with_its_token() {
+        let (_sender, receiver) = watch::channel(Arc::new(view(Duration::from_secs(1))));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 1,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let entry = file_entry("a", Access::Look, None, "secret").unwrap();
+        gateway.tokens.replace(Tokens::parse(&entry).unwrap());
+        let caller = Caller {
+            anonymous: Access::None,
+            token: Some(TokenDigest::new("secret")),
+        };
+        let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
+        let mut stream = LiveStream::new(&gateway, caller, place, SSE, None);
+        assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
+        let other = file_entry("b", Access::Look, None, "other").unwrap();
+        gateway.tokens.replace(Tokens::parse(&other).unwrap());
+        stream.add_news();
+        assert_eq!(names(&mut stream), ["event: end"]);
+        assert!(stream.has_ended);
     }
 
     #[test]
@@ -290,9 +432,9 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = || Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        let mut same = LiveStream::new(&gateway, place(), Some(&tag));
+        let mut same = LiveStream::new(&gateway, ANYBODY, place(), SSE, Some(&tag));
         assert_eq!(names(&mut same), ["retry: 5000"]);
-        let mut other = LiveStream::new(&gateway, place(), Some("other"));
+        let mut other = LiveStream::new(&gateway, ANYBODY, place(), SSE, Some("other"));
         assert_eq!(names(&mut other), ["retry: 5000", "event: snapshot"]);
     }
 }

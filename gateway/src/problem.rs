@@ -2,7 +2,9 @@
 //! which `gpukillctl` would end.
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{
+    ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use gpukill_proto::refusal::Refusal;
@@ -36,12 +38,14 @@ struct ProblemDocument<'a> {
     data_age_seconds: Option<f64>,
 }
 
-/// The exit codes of `gpukillctl` that problems name.
+/// The exit codes of `gpukillctl` that answers name.
 pub(crate) mod exit_code {
+    pub(crate) const DONE: u8 = 0;
     pub(crate) const FAILED: u8 = 1;
     pub(crate) const BAD_USAGE: u8 = 3;
     pub(crate) const NOT_PERMITTED: u8 = 4;
     pub(crate) const UNREACHABLE: u8 = 6;
+    pub(crate) const PARTLY_DONE: u8 = 7;
     pub(crate) const NO_MATCH: u8 = 8;
 }
 
@@ -87,6 +91,15 @@ impl Problem {
         );
         problem.allow = Some(allow);
         problem
+    }
+
+    /// A path that only answers a WebSocket handshake.
+    pub(crate) fn upgrade_required() -> Self {
+        Self::new(
+            StatusCode::UPGRADE_REQUIRED,
+            "this path takes only WebSocket connections of version 13",
+        )
+        .with_hint("/api/v1/live has the same events without a WebSocket")
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -147,6 +160,15 @@ impl Problem {
         }
         if let Some(methods) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.status == StatusCode::UPGRADE_REQUIRED {
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer realm=\"gpukill\"");
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         response
     }

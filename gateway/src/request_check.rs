@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 
 /// The longest body of a request, in bytes.
-const MAX_BODY: u64 = 64 << 10;
+pub(crate) const MAX_BODY: u64 = 64 << 10;
 
 /// The longest query, in bytes.
 const MAX_QUERY: usize = 4 << 10;
@@ -89,12 +89,14 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether a page of another site loads something from here. It cannot read the answer, but could
-/// make the daemon scan and read all the time. A link that a person follows is no such load.
+/// Whether a page of another site, or of another port of this host, loads something from here. It
+/// cannot read the answer, but could make the daemon scan and read all the time. A link that a person
+/// follows is no such load.
 fn is_cross_site_load(headers: &HeaderMap) -> bool {
     let has = |name: &str, value: &str| headers.get_all(name).iter().any(|it| it == value);
     let is_link = has("sec-fetch-mode", "navigate") && has("sec-fetch-dest", "document");
-    has("sec-fetch-site", "cross-site") && !is_link
+    let is_other = has("sec-fetch-site", "cross-site") || has("sec-fetch-site", "same-site");
+    is_other && !is_link
 }
 
 fn cross_site() -> Problem {
@@ -226,7 +228,7 @@ mod tests {
             for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
                 assert_eq!(status(method, "/", &headers), expected, "{method} {more:?}");
             }
-            let is_load = more.contains(&site("cross-site"));
+            let is_load = more.contains(&site("cross-site")) || more.contains(&site("same-site"));
             let read = if is_load { 403 } else { 200 };
             assert_eq!(status("GET", "/", &headers), read, "{more:?}");
             let upgrade = [&headers[..], &[("upgrade", "websocket")]].concat();
@@ -237,7 +239,7 @@ mod tests {
     #[test]
     fn pages_of_other_sites_may_only_link() {
         let host = ("host", "localhost:9836");
-        let site = ("sec-fetch-site", "cross-site");
+        let other = ["cross-site", "same-site"].map(|site| ("sec-fetch-site", site));
         for (mode, target, expected) in [
             ("navigate", "document", 200),
             ("navigate", "iframe", 403),
@@ -245,8 +247,10 @@ mod tests {
             ("cors", "empty", 403),
         ] {
             let fetch = [("sec-fetch-mode", mode), ("sec-fetch-dest", target)];
-            let headers = [&[host, site][..], &fetch].concat();
-            assert_eq!(status("GET", "/", &headers), expected, "{mode} {target}");
+            for site in other {
+                let headers = [&[host, site][..], &fetch].concat();
+                assert_eq!(status("GET", "/", &headers), expected, "{mode} {target}");
+            }
             let own = [&[host, ("sec-fetch-site", "same-origin")][..], &fetch].concat();
             assert_eq!(status("GET", "/", &own), 200, "{mode} {target}");
         }

@@ -1,19 +1,26 @@
 //! The one table of routes. The router, the API document and the tests of all paths are made from
 //! it, so that a route is in all of them or in none.
 
+mod acts;
 mod history;
 mod listing;
 mod now;
 
+use crate::access::{Access, Caller};
 use crate::calls::{CallFn, CallRoute};
 use crate::document;
 use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
-use crate::problem::Problem;
+use crate::problem::{Problem, exit_code};
+use crate::settings::Settings;
 use crate::upstream::Frame;
-use crate::{live, metrics, openapi};
-use Source::{Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Snapshot};
+use crate::{live, metrics, openapi, reference, websocket};
+use Source::{
+    Act, Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Reference, Snapshot, WebSocket,
+};
+pub(crate) use acts::KnownKills;
+use acts::{ActFn, ActMethod, ActRoute};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -22,23 +29,45 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
+use gpukill_proto::json::schema::{Components, JsonSchema};
+use gpukill_proto::json::{
+    ActionsDocument, EventsDocument, ExplainDocument, GpuListDocument, GuardDocument,
+    HoldersDocument, ListDocument, ProcessListDocument, ReplayDocument, RulesTextDocument,
+    RunsDocument, SamplesDocument, ScanDocument, SeriesDocument, StatusDocument, SummaryDocument,
+    ViolationsDocument, WeeklyDocument,
+};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One route. All routes have the methods GET and HEAD.
+/// One route. Routes have the methods GET and HEAD, those that act POST, and some of other programs
+/// all three.
 #[derive(Debug)]
 pub(crate) struct Route {
     /// The path, with names of parameters in braces.
     pub(crate) path: &'static str,
     /// What it answers, in the API document.
     pub(crate) summary: &'static str,
-    /// The type of the answer.
+    /// The media type of the answer.
     pub(crate) media_type: &'static str,
+    /// The JSON Schema of the answer.
+    pub(crate) schema: fn(&mut Components) -> Value,
     /// The parameters.
     pub(crate) parameters: &'static [Parameter],
-    /// How it is answered.
+    /// How GET and HEAD are answered.
     pub(crate) source: Source,
+    /// How POST is answered, where the path of another program has it.
+    pub(crate) post: Option<Post>,
+}
+
+/// How POST is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Post {
+    /// As GET: it changes nothing.
+    AsGet,
+    /// It would change something: by this command here.
+    Refused(&'static str),
 }
 
 /// How a route is answered.
@@ -46,29 +75,64 @@ pub(crate) struct Route {
 pub(crate) enum Source {
     /// With the newest snapshot as it is.
     Snapshot,
-    /// With a part of the newest snapshot.
-    Part(fn(&Frame, &Parameters) -> Result<Document, Problem>),
+    /// With a part of the newest snapshot, as far as the caller may see it.
+    Part(fn(&Frame, &Parameters, Access) -> Result<Document, Problem>),
     /// By a call of the daemon.
     Call(CallRoute),
     /// With a stream of events.
     Live,
+    /// With the same events over a WebSocket.
+    WebSocket,
     /// With metrics.
     Metrics,
-    /// With the description of the API.
+    /// With the description of the API for programs.
     OpenApi,
+    /// With the description of the API for people.
+    Reference,
+    /// By an action of the daemon, in a gateway of one person.
+    Act(ActRoute),
     /// Whether the gateway runs.
     Healthy,
     /// Whether the gateway has current data.
     Ready,
 }
 
-/// How long a request for a part of the snapshot waits for its turn.
-const MAX_PART_QUEUED: Duration = Duration::from_secs(5);
+impl Route {
+    /// The methods.
+    pub(crate) fn methods(&self) -> &'static str {
+        match (&self.source, self.post) {
+            (Act(act), _) if act.method == ActMethod::Post => "POST",
+            (_, Some(_)) => "GET, HEAD, POST",
+            (_, None) => "GET, HEAD",
+        }
+    }
 
-/// The methods of all routes.
-const METHODS: &str = "GET, HEAD";
+    /// Whether only a gateway of one person has it.
+    pub(crate) fn is_personal(&self) -> bool {
+        matches!(self.source, Act(_))
+    }
+
+    /// The least access that a caller needs. Whatever is not known to be without names of people
+    /// and processes needs all.
+    pub(crate) fn needed_access(&self) -> Access {
+        match self.source {
+            Healthy | Ready => Access::None,
+            // Without names of people below [`Access::Metrics`].
+            Metrics | OpenApi | Reference => Access::Numbers,
+            // Without processes below [`Access::Look`].
+            Part(_) if matches!(self.path, "/api/v1/gpus" | "/api/realtime") => Access::Numbers,
+            Snapshot | Part(_) | Call(_) | Live | WebSocket => Access::Look,
+            Act(_) => Access::Act,
+        }
+    }
+}
+
+/// How long a request for a part of the snapshot, or an act, waits for its turn.
+const MAX_QUEUED: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
+
+const HTML: &str = "text/html; charset=utf-8";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -99,6 +163,12 @@ pub(crate) const PID: Parameter = Parameter {
     summary: "the pid of the process",
 };
 
+/// A number of 32 bits, or the default of its parameter.
+fn number(parameters: &Parameters, parameter: Parameter) -> Option<u32> {
+    let number = parameters.number(parameter);
+    number.and_then(|number| u32::try_from(number).ok())
+}
+
 /// A call that the daemon answers at once.
 const fn quick(run: CallFn) -> Source {
     call(run, 1, 10, false)
@@ -114,7 +184,7 @@ const fn past(run: CallFn) -> Source {
     call(run, 5, 60, true)
 }
 
-/// A call that scans all processes and judges the history.
+/// A call that scans all processes, or judges the history.
 const fn long_scan(run: CallFn) -> Source {
     call(run, 60, 60, true)
 }
@@ -130,71 +200,162 @@ const fn call(run: CallFn, keep: u64, timeout: u64, is_slow: bool) -> Source {
     })
 }
 
-/// Writes the table: path, type, parameters, source, summary.
+/// An act with the seconds that the daemon may take.
+const fn post(run: ActFn, timeout: u64) -> Source {
+    act(ActMethod::Post, run, timeout)
+}
+
+const fn act(method: ActMethod, run: ActFn, timeout: u64) -> Source {
+    Act(ActRoute {
+        method,
+        timeout: Duration::from_secs(timeout),
+        run,
+    })
+}
+
+/// Writes the table: path, media type and document, parameters, source, how POST is answered,
+/// summary.
 macro_rules! routes {
-    ($($path:literal $media_type:ident $parameters:expr, $source:expr; $summary:literal)*) => {
+    (@schema) => {
+        String::schema
+    };
+    (@schema $document:ty) => {
+        <$document>::schema
+    };
+    (@post) => {
+        None
+    };
+    (@post $post:expr) => {
+        Some($post)
+    };
+    ($(
+        $path:literal $media_type:ident $(: $document:ty)?, $parameters:expr, $source:expr
+            $(, $post:expr)?;
+        $summary:literal
+    )*) => {
         &[$(Route {
             path: $path,
             summary: $summary,
             media_type: $media_type,
+            schema: routes!(@schema $($document)?),
             parameters: $parameters,
             source: $source,
+            post: routes!(@post $($post)?),
         },)*]
     };
 }
 
 /// Every route.
 pub(crate) static ROUTES: &[Route] = routes! {
-    "/api/v1/snapshot" JSON &[], Snapshot;
+    "/api/v1/snapshot" JSON: ListDocument, &[], Snapshot;
         "the GPUs and the processes that use them, as gpukillctl list -o json"
-    "/api/v1/gpus" JSON &[GPU], Part(listing::gpus);
+    "/api/v1/gpus" JSON: GpuListDocument, &[GPU], Part(listing::gpus);
         "the GPUs of the snapshot, without the list of processes"
-    "/api/v1/processes" JSON listing::PROCESS_PARAMETERS, Part(listing::processes);
+    "/api/v1/processes" JSON: ProcessListDocument, listing::PROCESS_PARAMETERS, Part(listing::processes);
         "the processes of the snapshot"
-    "/api/v1/status" JSON &[], quick(now::status);
+    "/api/v1/status" JSON: StatusDocument, &[], quick(now::status);
         "the state of gpukilld, as gpukillctl status -o json"
-    "/api/v1/holders" JSON &[GPU], scan(now::holders);
+    "/api/v1/holders" JSON: HoldersDocument, &[GPU], scan(now::holders);
         "the processes that have GPUs open, as gpukillctl holders -o json"
-    "/api/v1/explain/{pid}" JSON &[PID], scan(now::explain);
+    "/api/v1/explain/{pid}" JSON: ExplainDocument, &[PID], scan(now::explain);
         "all that is known of one process, as gpukillctl explain -o json"
-    "/api/v1/rogue" JSON &[now::SCAN_HOURS], long_scan(now::rogue);
+    "/api/v1/rogue" JSON: ScanDocument, &[now::SCAN_HOURS], long_scan(now::rogue);
         "suspicious processes with the evidence, as gpukillctl rogue scan -o json"
-    "/api/v1/guard/status" JSON &[], quick(now::guard_status);
+    "/api/v1/guard/status" JSON: GuardDocument, &[], quick(now::guard_status);
         "the state of the guard, as gpukillctl guard status -o json"
-    "/api/v1/guard/rules" JSON &[], quick(now::guard_rules);
+    "/api/v1/guard/rules" JSON: RulesTextDocument, &[], quick(now::guard_rules);
         "the rules in force as text, with their revision"
-    "/api/v1/guard/violations" JSON history::VIOLATION_PARAMETERS, past(history::violations);
+    "/api/v1/guard/replay" JSON: ReplayDocument, history::REPLAY_PARAMETERS, long_scan(history::guard_replay);
+        "what the rules in force would have done, as gpukillctl guard replay -o json"
+    "/api/v1/guard/test" JSON: ReplayDocument, &[], long_scan(history::guard_test);
+        "what the rules in force would do now, as gpukillctl guard test -o json"
+    "/api/v1/guard/violations" JSON: ViolationsDocument, history::VIOLATION_PARAMETERS, past(history::violations);
         "open violations and decisions, as gpukillctl guard violations -o json"
-    "/api/v1/audit/runs" JSON history::RUN_PARAMETERS, past(history::runs);
+    "/api/v1/audit/runs" JSON: RunsDocument, history::RUN_PARAMETERS, past(history::runs);
         "the runs of jobs or processes, as gpukillctl audit -o json"
-    "/api/v1/audit/samples" JSON history::SAMPLE_PARAMETERS, past(history::samples);
+    "/api/v1/audit/samples" JSON: SamplesDocument, history::SAMPLE_PARAMETERS, past(history::samples);
         "the samples of GPUs and processes, as gpukillctl audit --samples -o json"
-    "/api/v1/audit/weekly" JSON history::WEEKLY_PARAMETERS, past(history::weekly);
+    "/api/v1/audit/weekly" JSON: WeeklyDocument, history::WEEKLY_PARAMETERS, past(history::weekly);
         "a line for each week, as gpukillctl audit --weekly -o json"
-    "/api/v1/audit/summary" JSON history::SUMMARY_PARAMETERS, past(history::summary);
+    "/api/v1/audit/summary" JSON: SummaryDocument, history::SUMMARY_PARAMETERS, past(history::summary);
         "sums over a period, as gpukillctl audit --summary -o json"
-    "/api/v1/audit/series" JSON history::SERIES_PARAMETERS, past(history::series);
+    "/api/v1/audit/series" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(history::series);
         "usage over time in buckets, as gpukillctl audit series -o json"
-    "/api/v1/audit/actions" JSON history::ACTION_PARAMETERS, past(history::actions);
+    "/api/v1/audit/actions" JSON: ActionsDocument, history::ACTION_PARAMETERS, past(history::actions);
         "recorded actions and events, as gpukillctl audit actions -o json"
-    "/api/v1/audit/timeline" JSON history::TIMELINE_PARAMETERS, past(history::timeline);
+    "/api/v1/audit/timeline" JSON: EventsDocument, history::TIMELINE_PARAMETERS, past(history::timeline);
         "everything that happened, oldest first, as gpukillctl audit timeline -o json"
-    "/api/v1/live" EVENTS &[], Live;
-        "each new snapshot as a server-sent event"
-    "/api/v1/openapi.json" JSON &[], OpenApi;
+    "/api/v1/live" EVENTS, &[], Live;
+        "each new snapshot as a server-sent event, or over a WebSocket for a client that asks for one"
+    "/ws" TEXT, &[], WebSocket;
+        "each new snapshot as a message of a WebSocket: event, id and data"
+    "/api/v1/openapi.json" JSON: Map<String, Value>, &[], OpenApi;
         "this description"
-    "/metrics" METRICS &[], Metrics;
+    "/api/v1/reference" HTML, &[], Reference;
+        "this description for people"
+    "/api/v1/kill/plan" JSON: Map<String, Value>, &[], post(acts::plan_kill, 30);
+        "plans a kill, as gpukillctl kill --dry-run -o json; a personal gateway alone acts"
+    "/api/v1/kill/act" JSON: Map<String, Value>, &[], post(acts::kill, 10);
+        "carries out a plan of this gateway: {\"plan_id\": ID}"
+    "/api/v1/kill/report/{operation}" JSON: Map<String, Value>, &[acts::OPERATION],
+        act(ActMethod::Get, acts::kill_report, 10);
+        "how far a kill is, as gpukillctl kill -o json"
+    "/api/v1/guard/snooze" JSON: Map<String, Value>, &[], post(acts::snooze, 10);
+        "postpones the end of a job, as gpukillctl guard snooze: {\"pid\": PID}"
+    "/api/v1/guard/mode" JSON: Map<String, Value>, &[], post(acts::set_mode, 10);
+        "sets the mode of the guard: {\"mode\": \"soft\"}"
+    "/api/v1/guard/set" JSON: Map<String, Value>, &[], post(acts::set_key, 10);
+        "sets a key of the rules, as gpukillctl guard set: {\"key\": KEY, \"value\": VALUE}"
+    "/metrics" METRICS, &[metrics::VIEW], Metrics;
         "metrics for Prometheus; OpenMetrics if Accept prefers it"
-    "/-/healthy" TEXT &[], Healthy;
+    "/-/healthy" TEXT, &[], Healthy;
         "200 while the gateway runs"
-    "/-/ready" TEXT &[], Ready;
+    "/-/ready" TEXT, &[], Ready;
         "200 while the gateway has current data of gpukilld, else 503"
+
+    // Paths of gpu-kill and GPM, with the documents of gpukill.
+    "/health" TEXT, &[], Healthy;
+        "as /-/healthy"
+    "/api/info" JSON: StatusDocument, &[], quick(now::status);
+        "as /api/v1/status"
+    "/api/realtime" JSON: GpuListDocument, &[GPU], Part(listing::gpus);
+        "as /api/v1/gpus"
+    "/api/historical" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(history::series);
+        "as /api/v1/audit/series"
+    "/api/chart" JSON: SeriesDocument, history::CHART_PARAMETERS, past(history::series);
+        "as /api/v1/audit/series, with gpu_id in place of gpu"
+    "/api/guard/config" JSON: RulesTextDocument, &[], quick(now::guard_rules),
+        Post::Refused("gpukillctl guard set KEY VALUE, or gpukillctl guard import FILE");
+        "as /api/v1/guard/rules"
+    "/api/guard/policies" JSON: RulesTextDocument, &[], quick(now::guard_rules),
+        Post::Refused("gpukillctl guard user set NAME, and the same for group, gpu and time");
+        "as /api/v1/guard/rules"
+    "/api/guard/status" JSON: GuardDocument, &[], quick(now::guard_status);
+        "as /api/v1/guard/status"
+    "/api/guard/toggle-dry-run" JSON: GuardDocument, &[], quick(now::guard_status),
+        Post::Refused("gpukillctl guard toggle-dry-run");
+        "as /api/v1/guard/status: GET changes nothing"
+    "/api/guard/test-policies" JSON: ReplayDocument, &[], long_scan(history::guard_test), Post::AsGet;
+        "as /api/v1/guard/test"
 };
+
+/// The routes of a gateway with these settings.
+pub(crate) fn routes(settings: &Settings) -> impl Iterator<Item = &'static Route> {
+    let is_personal = settings.is_personal;
+    let routes = ROUTES.iter();
+    routes.filter(move |route| is_personal || !route.is_personal())
+}
 
 /// The router of the table.
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
-    let mut router = Router::new().fallback(not_found);
-    for route in ROUTES {
+    let of_fallback = Arc::clone(gateway);
+    let mut router = Router::new().fallback(move |request: Request| async move {
+        // Who may see nothing learns no paths either.
+        let caller = caller(&request);
+        let access = caller.and_then(|it| of_fallback.authorize(&it, Access::Numbers));
+        access.map_or_else(Problem::into_response, |_| not_found())
+    });
+    for route in routes(&gateway.settings) {
         let gateway = Arc::clone(gateway);
         let handler = move |path: PathParameters, request: Request| async move {
             let mut response = match answer(&gateway, route, path, request).await {
@@ -209,9 +370,38 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
     router
 }
 
+impl Route {
+    /// Refuses a method that the route does not have, or that would change something.
+    ///
+    /// # Errors
+    /// Why it is refused, and what to do instead.
+    fn check_method(&self, method: &Method) -> Result<(), Problem> {
+        if let (&Method::POST, Some(Post::Refused(command))) = (method, self.post) {
+            let problem = Problem::new(StatusCode::FORBIDDEN, "this path changes nothing");
+            return Err(problem
+                .with_exit_code(exit_code::NOT_PERMITTED)
+                .with_hint(format!("run {command}")));
+        }
+        let methods = self.methods();
+        match methods.split(", ").any(|it| method == it) {
+            true => Ok(()),
+            false => Err(Problem::method_not_allowed(methods)),
+        }
+    }
+}
+
 type PathParameters = Result<RawPathParams, RawPathParamsRejection>;
 
-async fn not_found() -> Response {
+/// The sender of a request.
+///
+/// # Errors
+/// The gateway has not identified it, which is a bug.
+fn caller(request: &Request) -> Result<Caller, Problem> {
+    let caller = request.extensions().get::<Caller>();
+    caller.copied().ok_or_else(Problem::internal)
+}
+
+fn not_found() -> Response {
     Problem::new(StatusCode::NOT_FOUND, "there is no such path")
         .with_hint("/api/v1/openapi.json lists all paths")
         .into_response()
@@ -223,12 +413,15 @@ async fn answer(
     path: PathParameters,
     request: Request,
 ) -> Result<Response, Problem> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(Problem::method_not_allowed(METHODS));
-    }
+    let caller = caller(&request)?;
+    let access = gateway.authorize(&caller, route.needed_access())?;
+    route.check_method(request.method())?;
     let path = path.map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
     let query = request.uri().query().unwrap_or_default();
     let parameters = Parameters::parse(route.parameters, &path, query)?;
+    if let Act(act) = route.source {
+        return acts::respond(gateway, act, parameters, request).await;
+    }
     let headers = request.headers();
     let view = gateway.view();
     let document = match route.source {
@@ -237,13 +430,13 @@ async fn answer(
             view.current()?;
             // A request that waits keeps no old snapshot in memory.
             drop(view);
-            let turn = part_turn(&gateway.part_turns, MAX_PART_QUEUED).await?;
+            let turn = take_turn(&gateway.part_turns, MAX_QUEUED).await?;
             let frame = Arc::clone(gateway.view().current()?);
             // A large snapshot takes a while to copy and to serialize.
             let selected = tokio::task::spawn_blocking(move || {
                 // The turn ends with the work, also when the client is gone.
                 let _turn = turn;
-                select(&frame, &parameters)
+                select(&frame, &parameters, access)
             });
             Arc::new(selected.await.map_err(|_| Problem::internal())??)
         }
@@ -253,10 +446,25 @@ async fn answer(
                 .answer(route.path, call, parameters, view)
                 .await?
         }
-        OpenApi => openapi::document()?,
+        OpenApi => openapi::document(&gateway.settings)?,
+        Reference => reference::document(&gateway.settings),
+        WebSocket => return websocket::respond(gateway, caller, request),
+        Live if websocket::is_requested(headers) => {
+            return websocket::respond(gateway, caller, request);
+        }
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
-        Live => return live::respond(gateway, headers),
-        Metrics => return Ok(metrics::respond(gateway, &view, headers)),
+        Live => return live::respond(gateway, caller, headers),
+        Metrics => {
+            return Ok(metrics::respond(
+                gateway,
+                &view,
+                &parameters,
+                headers,
+                access,
+            ));
+        }
+        // Answered above.
+        Act(_) => return Err(Problem::internal()),
         Healthy => return Ok(text(route, "healthy\n")),
         Ready => {
             view.current()?;
@@ -266,11 +474,11 @@ async fn answer(
     Ok(document::respond(document, headers).await)
 }
 
-/// Waits for the turn to make a part of the snapshot.
+/// Waits for the turn to make a part of the snapshot, or to act.
 ///
 /// # Errors
 /// The turn does not come in this time.
-async fn part_turn(
+async fn take_turn(
     turns: &Arc<Semaphore>,
     longest: Duration,
 ) -> Result<OwnedSemaphorePermit, Problem> {
@@ -297,11 +505,34 @@ mod tests {
     async fn requests_for_parts_wait_for_their_turn_and_not_forever() {
         let turns = Arc::new(Semaphore::new(1));
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
-        let turn = part_turn(&turns, long).await.unwrap();
-        let response = part_turn(&turns, short).await.unwrap_err().into_response();
+        let turn = take_turn(&turns, long).await.unwrap();
+        let response = take_turn(&turns, short).await.unwrap_err().into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(turn);
-        assert!(part_turn(&turns, long).await.is_ok());
+        assert!(take_turn(&turns, long).await.is_ok());
+    }
+
+    #[test]
+    fn post_changes_nothing() {
+        let problem = |path: &str, method: Method| {
+            let route = ROUTES.iter().find(|route| route.path == path).unwrap();
+            let refused = route.check_method(&method).err()?;
+            let hint = refused.hint().map(str::to_owned);
+            let response = refused.into_response();
+            let allow = response.headers().get("allow");
+            let allow = allow.map(|it| it.to_str().unwrap().to_owned());
+            Some((response.status().as_u16(), hint, allow))
+        };
+        let toggle = "/api/guard/toggle-dry-run";
+        let hint = Some("run gpukillctl guard toggle-dry-run".to_owned());
+        assert_eq!(problem(toggle, Method::GET), None);
+        assert_eq!(problem(toggle, Method::POST), Some((403, hint, None)));
+        let allow = |methods: &str| Some((405, None, Some(methods.to_owned())));
+        assert_eq!(problem(toggle, Method::PUT), allow("GET, HEAD, POST"));
+        let tests = "/api/guard/test-policies";
+        assert_eq!(problem(tests, Method::POST), None);
+        assert_eq!(problem(tests, Method::DELETE), allow("GET, HEAD, POST"));
+        assert_eq!(problem("/metrics", Method::POST), allow("GET, HEAD"));
     }
 
     #[test]

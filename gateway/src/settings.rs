@@ -1,12 +1,18 @@
 //! The settings of the gateway: one table of keys, with values from defaults, file, environment and
 //! command line, in this order. All mistakes are reported at once.
 
-use crate::args::Args;
-use gpukill_proto::settings::value::{boolean, number, text};
+mod url;
+
+pub use url::HttpUrl;
+
+use crate::access::Access;
+use crate::args::{Args, Command};
+use gpukill_proto::settings::value::{boolean, choice_error, duration, number, text};
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
 use std::io::{self, Read as _};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file that is read if it exists and no other is named.
 const USUAL_FILE: &str = "/etc/gpukill/gateway.toml";
@@ -23,6 +29,16 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Whether a proxy in front of the gateway encrypts and decides who may read.
     pub behind_proxy: bool,
+    /// Whether it is the gateway of one person, which acts with their rights.
+    pub is_personal: bool,
+    /// What a caller without a token may see.
+    pub anonymous: Access,
+    /// The file of the tokens.
+    pub tokens: PathBuf,
+    /// The file of the certificate, or of a chain of them. With [`Self::key`] or not at all.
+    pub certificate: Option<PathBuf>,
+    /// The file of its private key.
+    pub key: Option<PathBuf>,
     /// The most connections at once.
     pub max_connections: usize,
     /// The most connections of one peer: an IP address, or a user of the Unix socket.
@@ -33,6 +49,16 @@ pub struct Settings {
     pub daemon_socket: PathBuf,
     /// Whether `/metrics` has series for each process.
     pub process_metrics: bool,
+    /// Whether `/metrics` has series for each job of a batch scheduler.
+    pub job_metrics: bool,
+    /// The server that gpukill-notify pushes metrics to.
+    pub otlp_endpoint: Option<HttpUrl>,
+    /// The file with the headers of these pushes: a path, or the name of a credential of systemd.
+    pub otlp_headers_file: Option<String>,
+    /// The time from one push to the next.
+    pub otlp_interval: Duration,
+    /// Attributes of the box beside those that gpukill-notify knows: names and values.
+    pub otlp_attributes: Vec<(String, String)>,
 }
 
 /// An address to listen on.
@@ -78,8 +104,8 @@ pub const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_GATEWAY_LISTEN",
         default: "[\"127.0.0.1:9836\", \"[::1]:9836\", \"unix:/run/gpukill-gateway.sock\"]",
         help: "Addresses to listen on. Where systemd passes sockets, as gpukill-gateway.socket\n\
-               does, they are used instead. An address other than loopback needs behind_proxy.\n\
-               [::1] is left out on a host without IPv6.",
+               does, they are used instead. An address other than loopback needs [tls] and a\n\
+               token for each request, or behind_proxy. [::1] is left out on a host without IPv6.",
         set: |settings, value| {
             let all = texts(value)?;
             settings.listen = all
@@ -116,8 +142,8 @@ pub const KEYS: &[Key<Settings>] = &[
         name: "behind_proxy",
         variable: "GPUKILL_GATEWAY_BEHIND_PROXY",
         default: "false",
-        help: "Set to true to listen on addresses other than loopback. The gateway neither encrypts\n\
-               nor asks who calls: a proxy in front of it must do both.",
+        help: "Set to true to listen on addresses other than loopback without TLS and tokens: a\n\
+               proxy in front of the gateway encrypts and asks who calls.",
         set: |settings, value| boolean(value).map(|it| settings.behind_proxy = it),
     },
     Key {
@@ -147,6 +173,49 @@ pub const KEYS: &[Key<Settings>] = &[
         set: |settings, value| count(value).map(|it| settings.max_streams = it),
     },
     Key {
+        section: "access",
+        name: "anonymous",
+        variable: "GPUKILL_GATEWAY_ANONYMOUS",
+        default: "\"look\"",
+        help: "What a caller without a token may see. \"look\": everything. \"numbers\": the readings\n\
+               of GPUs, and metrics without names of people and processes. \"none\": whether the\n\
+               gateway runs.",
+        set: |settings, value| {
+            const LEVELS: [Access; 3] = [Access::Look, Access::Numbers, Access::None];
+            let name = text(value)?;
+            let found = LEVELS.into_iter().find(|level| level.name() == name);
+            let level = found.ok_or_else(|| choice_error(value, &LEVELS.map(Access::name)))?;
+            settings.anonymous = level;
+            Ok(())
+        },
+    },
+    Key {
+        section: "access",
+        name: "tokens",
+        variable: "GPUKILL_GATEWAY_TOKENS",
+        default: "\"/etc/gpukill/tokens.toml\"",
+        help: "The tokens that callers may send, if this file exists. It is read again when it\n\
+               changes. gpukill-gateway token new NAME makes one.",
+        set: |settings, value| text(value).map(|it| settings.tokens = it.into()),
+    },
+    Key {
+        section: "tls",
+        name: "certificate",
+        variable: "GPUKILL_GATEWAY_TLS_CERTIFICATE",
+        default: "",
+        help: "The file of the certificate in PEM, with those between it and the authority. Addresses\n\
+               other than loopback use it. It is read again when it changes.",
+        set: |settings, value| text(value).map(|it| settings.certificate = Some(it.into())),
+    },
+    Key {
+        section: "tls",
+        name: "key",
+        variable: "GPUKILL_GATEWAY_TLS_KEY",
+        default: "",
+        help: "The file of its private key in PEM, that not every user may read.",
+        set: |settings, value| text(value).map(|it| settings.key = Some(it.into())),
+    },
+    Key {
         section: "daemon",
         name: "socket",
         variable: "GPUKILL_GATEWAY_DAEMON_SOCKET",
@@ -163,7 +232,86 @@ pub const KEYS: &[Key<Settings>] = &[
                and goes leaves series in the memory of a Prometheus server.",
         set: |settings, value| boolean(value).map(|it| settings.process_metrics = it),
     },
+    Key {
+        section: "metrics",
+        name: "jobs",
+        variable: "GPUKILL_GATEWAY_METRICS_JOBS",
+        default: "false",
+        help: "Whether /metrics has series for each job of Slurm, PBS, LSF or HTCondor on a GPU, at\n\
+               most 256.",
+        set: |settings, value| boolean(value).map(|it| settings.job_metrics = it),
+    },
+    Key {
+        section: "otlp",
+        name: "endpoint",
+        variable: "GPUKILL_GATEWAY_OTLP_ENDPOINT",
+        default: "",
+        help: "The server to which gpukill-notify.service pushes the metrics by OTLP over HTTP, for\n\
+               example \"http://127.0.0.1:4318\" or \"https://otel.example.org\". The path\n\
+               /v1/metrics is added.",
+        set: |settings, value| {
+            let url = HttpUrl::parse(&text(value)?)?;
+            if url.path().ends_with(METRICS_PATH) {
+                return Err(format!(
+                    "ends with {METRICS_PATH}, which is added: leave it out"
+                ));
+            }
+            settings.otlp_endpoint = Some(url);
+            Ok(())
+        },
+    },
+    Key {
+        section: "otlp",
+        name: "headers_file",
+        variable: "GPUKILL_GATEWAY_OTLP_HEADERS_FILE",
+        default: "",
+        help: "A file with headers of each push, one \"Name: value\" a line, which not every user may\n\
+               read. A name without a slash is that of a credential of systemd: \"otlp-headers\".",
+        set: |settings, value| text(value).map(|it| settings.otlp_headers_file = Some(it)),
+    },
+    Key {
+        section: "otlp",
+        name: "interval",
+        variable: "GPUKILL_GATEWAY_OTLP_INTERVAL",
+        default: "\"15s\"",
+        help: "The time from one push to the next.",
+        set: |settings, value| {
+            let (min, max) = (Duration::from_secs(1), Duration::from_secs(3_600));
+            duration(value, min, max).map(|it| settings.otlp_interval = it)
+        },
+    },
+    Key {
+        section: "otlp",
+        name: "attributes",
+        variable: "GPUKILL_GATEWAY_OTLP_ATTRIBUTES",
+        default: "[]",
+        help: "Resource attributes beside host.name, service.name, service.version and\n\
+               service.instance.id, or in place of them: \"deployment.environment.name=lab\".",
+        set: |settings, value| {
+            let all = texts(value)?;
+            settings.otlp_attributes = all
+                .iter()
+                .map(|it| parse_attribute(it))
+                .collect::<Result<_, _>>()?;
+            Ok(())
+        },
+    },
 ];
+
+/// The path of metrics below that of an OTLP server.
+pub(crate) const METRICS_PATH: &str = "/v1/metrics";
+
+/// Parses `name=value`.
+fn parse_attribute(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        !name.is_empty() && name.chars().all(is_allowed)
+    };
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not an attribute like \"name=value\"")),
+    }
+}
 
 fn texts(value: &toml::Value) -> Result<Vec<String>, String> {
     let all = value.as_array().ok_or("is not a list of texts")?;
@@ -185,6 +333,23 @@ fn is_host_name(name: &str) -> bool {
 }
 
 impl Settings {
+    /// The settings of the gateway of one person: no file, one port of the loopback interface, and
+    /// nothing without the token.
+    #[must_use]
+    pub fn personal(args: &Args) -> Self {
+        // The tests show that the defaults have no mistakes.
+        let (settings, _) = defaults(KEYS);
+        let socket = args.socket.clone();
+        let port = args.port.unwrap_or_default();
+        Self {
+            is_personal: true,
+            anonymous: Access::None,
+            listen: vec![Endpoint::Tcp((Ipv4Addr::LOCALHOST, port).into())],
+            daemon_socket: socket.unwrap_or(settings.daemon_socket),
+            ..settings
+        }
+    }
+
     /// Loads the settings of this run.
     ///
     /// # Errors
@@ -232,6 +397,9 @@ impl Settings {
         if let Some(socket) = &args.socket {
             settings.daemon_socket.clone_from(socket);
         }
+        if settings.certificate.is_some() != settings.key.is_some() {
+            add("tls.certificate and tls.key belong together: set both or none".into());
+        }
         for endpoint in &settings.listen {
             if let Endpoint::Tcp(address) = endpoint
                 && let Err(what) = settings.check_exposure(*address)
@@ -239,23 +407,27 @@ impl Settings {
                 add(what);
             }
         }
+        if matches!(args.command, Some(Command::Notify)) && settings.otlp_endpoint.is_none() {
+            add("otlp.endpoint: is not set, so that there is nothing to push".into());
+        }
         match mistakes.is_empty() {
             true => Ok(settings),
             false => Err(mistakes),
         }
     }
 
-    /// Refuses an address at which other hosts can read without a proxy in between.
+    /// Refuses an address at which other hosts can read, without TLS and without a proxy.
     ///
     /// # Errors
     /// What to set.
     pub fn check_exposure(&self, address: SocketAddr) -> Result<(), String> {
-        if self.behind_proxy || address.ip().is_loopback() {
+        if self.behind_proxy || self.certificate.is_some() || address.ip().is_loopback() {
             return Ok(());
         }
         Err(format!(
             "http.listen: everybody in the network could read at {address}: listen on 127.0.0.1, \
-             or set behind_proxy = true if a proxy encrypts and decides who may read"
+             set certificate and key in [tls], or set behind_proxy = true if a proxy encrypts and \
+             decides who may read"
         ))
     }
 }
@@ -298,7 +470,70 @@ mod tests {
             (settings.max_connections, settings.max_peer_connections),
             (256, 32)
         );
-        assert!(!settings.behind_proxy && !settings.process_metrics);
+        assert!(!settings.behind_proxy && !settings.process_metrics && !settings.job_metrics);
+        assert_eq!(settings.otlp_endpoint, None);
+        assert_eq!(settings.otlp_interval, Duration::from_secs(15));
+    }
+
+    #[test]
+    fn notify_needs_a_server_and_listens_nowhere() {
+        let missing = resolve("", &["notify"]).unwrap_err();
+        assert_eq!(
+            missing,
+            ["otlp.endpoint: is not set, so that there is nothing to push"]
+        );
+        let file =
+            "[otlp]\nendpoint = \"https://otel.example.org/otlp\"\nattributes = [\"a.b=c=d\"]\n";
+        let settings = resolve(file, &["notify", "--socket", "/run/x.sock"]).unwrap();
+        let endpoint = settings.otlp_endpoint.map(|it| it.to_string());
+        assert_eq!(endpoint.as_deref(), Some("https://otel.example.org/otlp"));
+        assert_eq!(
+            settings.otlp_attributes,
+            [("a.b".to_owned(), "c=d".to_owned())]
+        );
+        assert_eq!(settings.daemon_socket, Path::new("/run/x.sock"));
+        let listens = ["gpukill-gateway", "notify", "--listen", "127.0.0.1:0"];
+        assert!(Args::try_parse_from(listens).is_err());
+    }
+
+    #[test]
+    fn mistakes_in_pushes_are_reported_without_secrets() {
+        let file = "[otlp]\nendpoint = \"https://alice:secret@box\"\ninterval = \"1ms\"\n\
+                    attributes = [\"=x\"]\nheaders = \"x\"\n";
+        let mistakes = resolve(file, &[]).unwrap_err();
+        assert!(!mistakes.concat().contains("alice"), "{mistakes:?}");
+        assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+        assert!(mistakes[1].contains("\"1s\" to \"1h\""), "{mistakes:?}");
+        assert!(mistakes[2].contains("is not an attribute"), "{mistakes:?}");
+        assert!(mistakes[3].contains("otlp.headers"), "{mistakes:?}");
+        let twice = resolve("[otlp]\nendpoint = \"http://box/v1/metrics\"\n", &[]);
+        assert!(twice.unwrap_err()[0].contains("leave it out"));
+    }
+
+    #[test]
+    fn personal_gateway_has_one_port_and_no_anonymous_callers() {
+        let words = [
+            "gpukill-gateway",
+            "--personal",
+            "--port",
+            "7",
+            "--socket",
+            "/s",
+        ];
+        let settings = Settings::personal(&Args::try_parse_from(words).unwrap());
+        assert!(settings.is_personal);
+        assert_eq!(settings.anonymous, Access::None);
+        assert_eq!(settings.listen, [Endpoint::parse("127.0.0.1:7").unwrap()]);
+        assert_eq!(settings.daemon_socket, Path::new("/s"));
+        for words in [
+            &["--port", "7"][..],
+            &["--open"],
+            &["--personal", "--listen", "127.0.0.1:7"],
+            &["--personal", "--config", "/c"],
+        ] {
+            let words = ["gpukill-gateway"].iter().chain(words);
+            assert!(Args::try_parse_from(words).is_err());
+        }
     }
 
     #[test]
@@ -338,11 +573,17 @@ mod tests {
     }
 
     #[test]
-    fn address_beyond_loopback_needs_a_proxy() {
+    fn address_beyond_loopback_needs_tls_or_a_proxy() {
         let refused = resolve("", &["--listen", "0.0.0.0:80"]).unwrap_err();
         assert!(refused[0].contains("everybody in the network could read at 0.0.0.0:80"));
         let file = "[http]\nbehind_proxy = true\nnames = [\"gpu.example.org\"]\n";
         assert!(resolve(file, &["--listen", "0.0.0.0:80"]).is_ok());
+        let file = "[tls]\ncertificate = \"/c\"\nkey = \"/k\"\n";
+        assert!(resolve(file, &["--listen", "0.0.0.0:80"]).is_ok());
+        assert_eq!(
+            resolve("[tls]\nkey = \"/k\"\n", &[]).unwrap_err(),
+            ["tls.certificate and tls.key belong together: set both or none"]
+        );
         for loopback in ["127.0.0.1:0", "[::1]:0", "unix:/run/x.sock"] {
             assert!(resolve("", &["--listen", loopback]).is_ok(), "{loopback}");
         }

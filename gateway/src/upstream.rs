@@ -57,6 +57,7 @@ pub(crate) struct Frame {
     received: Instant,
     age_received: Duration,
     event: OnceLock<Bytes>,
+    message: OnceLock<Bytes>,
 }
 
 impl Frame {
@@ -76,6 +77,7 @@ impl Frame {
             received: Instant::now(),
             age_received,
             event: OnceLock::new(),
+            message: OnceLock::new(),
         })
     }
 
@@ -93,6 +95,21 @@ impl Frame {
                 .into()
         });
         event.clone()
+    }
+
+    /// The frame as a message of a WebSocket.
+    pub(crate) fn message(&self) -> Bytes {
+        let message = self.message.get_or_init(|| {
+            // The tag has only hexadecimal digits.
+            let head = format!(
+                "{{\"event\":\"snapshot\",\"id\":\"{}\",\"data\":",
+                self.document.tag()
+            );
+            [head.as_bytes(), self.document.line(), b"}"]
+                .concat()
+                .into()
+        });
+        message.clone()
     }
 }
 
@@ -192,6 +209,12 @@ pub(crate) fn start(socket: PathBuf) -> std::io::Result<watch::Receiver<Arc<Daem
     let thread = std::thread::Builder::new().name("upstream".into());
     thread.spawn(move || upstream.run())?;
     Ok(receiver)
+}
+
+/// Waits until the thread that polls has ended, which is a bug: without it, the data would stay as it
+/// is for ever.
+pub(crate) async fn wait_for_end(mut view: watch::Receiver<Arc<DaemonView>>) {
+    while view.changed().await.is_ok() {}
 }
 
 /// The thread that polls.
@@ -297,7 +320,7 @@ impl Upstream {
 }
 
 /// Whether two messages differ in nothing but numbers, such as how long the daemon has been silent.
-fn is_same_reason(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_reason(one: &str, other: &str) -> bool {
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     words(one) == words(other)
 }
@@ -344,6 +367,14 @@ pub(crate) mod tests {
 
     fn detail(problem: &Problem) -> serde_json::Value {
         serde_json::from_slice(&problem.body()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn end_of_the_thread_is_noticed() {
+        let (sender, receiver) = watch::channel(Arc::new(DaemonView::default()));
+        sender.send_replace(Arc::new(view(Duration::from_secs(1))));
+        drop(sender);
+        wait_for_end(receiver).await;
     }
 
     #[test]

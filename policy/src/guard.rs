@@ -30,11 +30,12 @@ mod state;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod violation_places;
 mod violation_state;
 mod warning_state;
 
 pub use evaluate::{CompiledRules, Evaluation, MAX_UNEVALUATED, Overflow, evaluate};
 pub use person_key::PersonKey;
 pub use snoozes::SnoozeGrant;
-pub use state::GuardState;
+pub use state::{GuardState, SavedPart};
 pub use warning_state::SnoozeError;

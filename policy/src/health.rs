@@ -3,6 +3,8 @@
 
 use gpukill_proto::model::{Device, FaultCode, RecoveryAction};
 use gpukill_proto::reading::Reading;
+use gpukill_proto::units::Timestamp;
+use std::time::Duration;
 
 /// The problems of a device, each with its code. The text stays the same while a problem lasts.
 #[must_use]
@@ -64,11 +66,10 @@ fn recovery_advice(action: RecoveryAction) -> Option<(FaultCode, String)> {
     Some((code, what.to_owned()))
 }
 
-/// Describes an XID, an error number of NVIDIA, as its driver documents it; `None` for an
-/// unlisted one.
+/// Describes an XID, an error number of NVIDIA, as its driver documents it.
 #[must_use]
-pub const fn xid_meaning(code: u64) -> Option<&'static str> {
-    Some(match code {
+pub const fn xid_meaning(code: u64) -> &'static str {
+    match code {
         13 => "a program made an illegal access or instruction",
         31 => "a program touched memory that is not its own",
         43 => "a program's work was stopped after its fault",
@@ -83,8 +84,19 @@ pub const fn xid_meaning(code: u64) -> Option<&'static str> {
         94 => "a memory error was contained: the program that had it ended",
         95 => "a memory error was not contained: the GPU needs a reset",
         119 | 120 => "the GPU's system processor does not answer",
-        _ => return None,
-    })
+        _ => "see NVIDIA's list of XIDs",
+    }
+}
+
+/// The last XID of a device and its time, if it is recent and no program is at fault.
+#[must_use]
+pub fn recent_xid(device: &Device, now: Timestamp) -> Option<(u64, Timestamp)> {
+    /// An older one was seen or is harmless; the timeline has it.
+    const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+    let event = device.last_xid.as_ref()?;
+    let code = event.kind.xid()?;
+    let is_recent = now.since(event.at) <= MAX_AGE;
+    (is_recent && !is_program_fault(code)).then_some((code, event.at))
 }
 
 /// Whether an XID says that a program is at fault, and not the GPU.
@@ -96,7 +108,7 @@ pub const fn is_program_fault(code: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::model::{DeviceId, RemappedRows, RetiredPages, Vendor};
+    use gpukill_proto::model::{DeviceId, EventKind, GpuEvent, RemappedRows, RetiredPages, Vendor};
 
     #[test]
     fn problems_say_what_to_do() {
@@ -131,7 +143,31 @@ mod tests {
     #[test]
     fn program_faults_are_no_gpu_faults() {
         assert!(is_program_fault(31) && !is_program_fault(79));
-        assert_eq!(xid_meaning(79), Some("the GPU has fallen off the bus"));
-        assert_eq!(xid_meaning(9_999), None);
+        assert_eq!(xid_meaning(79), "the GPU has fallen off the bus");
+        assert_eq!(xid_meaning(9_999), "see NVIDIA's list of XIDs");
+    }
+
+    #[test]
+    fn recent_xid_of_the_gpu_is_worth_a_look() {
+        let id = DeviceId("GPU-0".into());
+        let mut device = Device::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported);
+        let at = Timestamp(1_000_000);
+        assert_eq!(recent_xid(&device, at), None);
+        for (kind, age, expected) in [
+            (EventKind::Xid(79), 0, Some((79, at))),
+            (EventKind::Xid(79), 86_400, Some((79, at))),
+            (EventKind::Xid(79), 86_401, None),
+            (EventKind::Xid(31), 0, None),
+            (EventKind::MigChange, 0, None),
+        ] {
+            device.last_xid = Some(GpuEvent {
+                device: None,
+                instance: None,
+                at,
+                kind,
+            });
+            let found = recent_xid(&device, at.plus_seconds(age));
+            assert_eq!(found, expected, "{kind:?} {age}");
+        }
     }
 }

@@ -28,12 +28,21 @@ pub struct ResetContext<'a> {
     /// The inputs of a kill plan: the caller, the devices, their holders, and
     /// protection.
     pub kill: kill::KillContext<'a>,
-    /// The name of the hive of each device that has one: all devices of a hive are
-    /// reset together (AMD: XGMI).
-    pub hives: &'a BTreeMap<DeviceId, String>,
+    /// The hive of each device that is in one, or why it is unknown: all devices of a hive
+    /// are reset together (AMD: XGMI).
+    pub hives: &'a BTreeMap<DeviceId, Result<Hive, String>>,
     /// The checks of the helper, which performs the last step, for each of the
     /// [`selected_devices`] that it can reset.
     pub checks: &'a BTreeMap<DeviceId, HelperCheck>,
+}
+
+/// A hive of devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hive {
+    /// Its name.
+    pub name: String,
+    /// The PCI addresses of its members that the snapshot does not have.
+    pub unlisted: Vec<String>,
 }
 
 /// The helper's report for a reset that has not begun.
@@ -160,13 +169,42 @@ fn planned_action(blockers: &[Blocker], request: &ResetRequest) -> PlannedReset 
 
 /// The other devices that are reset with it.
 fn peers<'a>(device: &Device, context: &ResetContext<'a>) -> Vec<&'a Device> {
-    let Some(hive) = context.hives.get(&device.id) else {
+    let Some(hive) = known_hive(device, context) else {
         return Vec::new();
     };
+    let is_peer = |other: &&Device| {
+        other.id != device.id && known_hive(other, context).is_some_and(|it| it.name == hive.name)
+    };
     let all = context.kill.snapshot.devices.iter();
-    all.filter(|other| other.id != device.id && context.hives.get(&other.id) == Some(hive))
-        .collect()
+    all.filter(is_peer).collect()
 }
+
+fn known_hive<'a>(device: &Device, context: &ResetContext<'a>) -> Option<&'a Hive> {
+    context.hives.get(&device.id)?.as_ref().ok()
+}
+
+/// Why a device is not reset by a plan that a person has confirmed: other devices would be reset
+/// with it than the plan names. `None` if they are the same.
+#[must_use]
+pub fn changed_peers(planned: &ResetTarget, now: &ResetTarget) -> Option<String> {
+    let names = |peers: &[u32]| {
+        let peers: Vec<String> = peers.iter().map(|index| format!("GPU {index}")).collect();
+        match peers.is_empty() {
+            true => "no other".to_owned(),
+            false => peers.join(", "),
+        }
+    };
+    (planned.peers != now.peers).then(|| {
+        format!(
+            "the GPUs that are reset with it changed: {} by the plan, {} now: nothing was done",
+            names(&planned.peers),
+            names(&now.peers)
+        )
+    })
+}
+
+/// Maximum number of unlisted members of a hive that are named: a hive has at most 16.
+const MAX_NOTED_MEMBERS: usize = 16;
 
 /// Notes that a person should read before consenting.
 fn notes(device: &Device, context: &ResetContext<'_>) -> Vec<String> {
@@ -187,6 +225,14 @@ fn notes(device: &Device, context: &ResetContext<'_>) -> Vec<String> {
             );
         }
         Vendor::Nvidia | Vendor::Intel | Vendor::Apple | Vendor::Other => {}
+    }
+    if let Some(hive) = known_hive(device, context) {
+        notes.extend(hive.unlisted.iter().take(MAX_NOTED_MEMBERS).map(|address| {
+            format!(
+                "the device at {address} is reset too: gpukill does not list it, nor the processes \
+                 on it; the helper resets no device that a process holds"
+            )
+        }));
     }
     let held = context
         .kill

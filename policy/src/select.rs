@@ -122,8 +122,16 @@ pub fn names_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
     }
 }
 
+/// Whether `typed` names this user: a name or a number, or several with commas between.
+#[must_use]
+pub fn names_one_user_of(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
+    let mut users = typed.split(',').map(str::trim);
+    users.any(|user| names_user(user, uid, name))
+}
+
 /// The uid that `typed` states, where it is not a name.
-pub(crate) fn user_number(typed: &str) -> Option<u32> {
+#[must_use]
+pub fn user_number(typed: &str) -> Option<u32> {
     // Rust also parses `+0`, which is neither a user name nor a number that people
     // write.
     let number = typed.parse().ok();
@@ -142,11 +150,10 @@ pub fn filter_snapshot(
     if let Some(typed) = &selection.gpu {
         let names: Vec<DeviceName<'_>> = snapshot.devices.iter().map(DeviceName::from).collect();
         let chosen = select_devices(typed, &names)?;
-        let mut position = 0;
-        snapshot.devices.retain(|_| {
-            position += 1;
-            chosen.contains(&(position - 1))
-        });
+        let mut positions = 0..;
+        snapshot
+            .devices
+            .retain(|_| positions.next().is_some_and(|at| chosen.contains(&at)));
     }
     if !selection.vendors.is_empty() {
         let is_chosen = |device: &Device| selection.vendors.contains(&device.vendor);
@@ -204,6 +211,7 @@ impl<'a> From<&'a Device> for DeviceName<'a> {
 /// - a UUID or a unique prefix of one: `GPU-8f3c`, `8f3c9d`
 /// - a PCI address: `0000:1b:00.0`, `1b:00.0`
 /// - a name, with `*` and `?`: `*H100*`
+/// - `all`
 ///
 /// # Errors
 /// A part names no device, is a pattern that no name matches, is a prefix of several UUIDs, or is
@@ -212,11 +220,10 @@ pub fn select_devices(
     typed: &str,
     among: &[DeviceName<'_>],
 ) -> Result<BTreeSet<usize>, DeviceSelectorError> {
-    let known = || among.iter().map(|device| device.index).collect();
     if typed.len() > MAX_GPU_LIST_BYTES {
         return Err(DeviceSelectorError::Unknown {
             typed: typed.chars().take(40).chain(['…']).collect(),
-            known: known(),
+            known: among.iter().map(|device| device.index).collect(),
         });
     }
     let mut chosen = BTreeSet::new();
@@ -246,14 +253,12 @@ fn part_error(part: &str, among: &[DeviceName<'_>]) -> DeviceSelectorError {
         .filter(begins)
         .map(|device| (device.index, device.id.to_owned()))
         .collect();
-    let known = || among.iter().map(|device| device.index).collect();
+    let known = among.iter().map(|device| device.index).collect();
     if matches.len() > 1 && parse_range(part).is_none() {
         DeviceSelectorError::Ambiguous { typed, matches }
     } else if part.contains(['*', '?']) {
-        let known = known();
         DeviceSelectorError::Unmatched { typed, known }
     } else {
-        let known = known();
         DeviceSelectorError::Unknown { typed, known }
     }
 }
@@ -267,6 +272,9 @@ fn select_part(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
             .map(|(position, _)| position)
             .into_set()
     };
+    if part.eq_ignore_ascii_case("all") {
+        return positions(&|_| true);
+    }
     if let Some((first, last)) = parse_range(part) {
         return positions(&|device| (first..=last).contains(&device.index));
     }
@@ -470,7 +478,8 @@ mod tests {
 
     #[test]
     fn devices_by_index_uuid_pci_or_name() {
-        let cases: [(&str, &[usize]); 13] = [
+        let cases: [(&str, &[usize]); 14] = [
+            ("all", &[0, 1, 2, 3]),
             ("0", &[0]),
             ("1-2", &[1, 2]),
             ("2,0", &[0, 2]),
@@ -499,37 +508,16 @@ mod tests {
 
     #[test]
     fn unknown_and_ambiguous_are_errors() {
-        let error_of = |typed: &str| selected(typed).err().map(|error| error.to_string());
-        assert_eq!(
-            error_of("9").as_deref(),
-            Some("no GPU matches \"9\": this host has GPU 0, 1, 2, 3")
-        );
-        assert_eq!(
-            error_of("8f3c").as_deref(),
-            Some(
-                "\"8f3c\" is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
-                 GPU-8f3c2222-bbbb (GPU 1)"
-            )
-        );
-        assert_eq!(
-            error_of("gpu-8").as_deref(),
-            Some(
-                "\"gpu-8\" is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
-                 GPU-8f3c2222-bbbb (GPU 1)"
-            )
-        );
-        assert_eq!(
-            error_of("0,5-2").as_deref(),
-            Some("the range \"5-2\" is reversed: write 2-5")
-        );
-        assert_eq!(
-            error_of("").as_deref(),
-            Some("no GPU matches \"\": this host has GPU 0, 1, 2, 3")
-        );
-        assert_eq!(
-            error_of("0,nope").as_deref(),
-            Some("no GPU matches \"nope\": this host has GPU 0, 1, 2, 3")
-        );
+        let both = "is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
+                    GPU-8f3c2222-bbbb (GPU 1)";
+        for (typed, expected) in [
+            ("8f3c", format!("\"8f3c\" {both}")),
+            ("gpu-8", format!("\"gpu-8\" {both}")),
+            ("0,5-2", "the range \"5-2\" is reversed: write 2-5".into()),
+        ] {
+            let error = selected(typed).map_err(|error| error.to_string());
+            assert_eq!(error, Err(expected));
+        }
         assert_eq!(
             select_devices("0", &[]).map_err(|e| e.to_string()),
             Err("no GPU matches \"0\": this host has none".into())
@@ -546,6 +534,7 @@ mod tests {
             "0000:99:00.0",
             "A100",
             "0,9",
+            "0,nope",
             "",
         ] {
             let refusal = selected(typed).map_err(Refusal::from);
@@ -585,6 +574,10 @@ mod tests {
         assert!(!names_user("alice", Some(1000), None));
         assert!(!names_user("1000", Some(7), Some("1000")));
         assert!(!names_user("+1000", Some(1000), Some("alice")));
+        assert!(names_one_user_of("bob, 1000", Some(1000), Some("alice")));
+        assert!(names_one_user_of("alice,bob", Some(1001), Some("bob")));
+        assert!(!names_one_user_of("alice,bob", Some(1002), Some("carol")));
+        assert!(!names_one_user_of(",", Some(1002), Some("carol")));
     }
 
     #[test]

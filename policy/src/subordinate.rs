@@ -1,6 +1,7 @@
 //! Maps subordinate user ids to people by the ranges of `subuid(5)`, which root assigns
 //! to people for the users of their containers. The ids attribute and give no right.
 
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::BTreeMap;
 
 /// Maximum number of ranges: a larger file was not written by the usual tools.
@@ -75,7 +76,7 @@ impl SubordinateMap {
                     false => count.saturating_sub(1),
                 };
             }
-            people.retain(|_, count| *count > 0);
+            people.retain_entries(|_, count| *count > 0);
             since = at;
         }
         Self { ranges }

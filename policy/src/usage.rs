@@ -3,7 +3,8 @@
 //!
 //! One poll is an interval; a sample is the sum of some polls, a minute of some
 //! samples, an hour of sixty minutes. [`Usage::merge`] adds intervals without loss or
-//! double counting, in any order of steps.
+//! double counting, in any order of steps. The daemon stores the sums in `store::blob`, so
+//! a new value also needs a new version of the blob.
 
 mod cpu;
 pub mod findings;
@@ -320,7 +321,7 @@ impl RunUsage {
 
     /// The time in which the process itself was busy, and in which it was idle, of the time in which
     /// it held the device. The rest is unknown. The shares are exact where they are all of that
-    /// time; beside other processes of its owner its mean utilization decides.
+    /// time; with other processes of its owner, its mean utilization decides.
     #[must_use]
     pub fn process_times(&self) -> (u64, u64) {
         if self.owner_share_ms() >= self.held_ms {

@@ -6,7 +6,7 @@ mod series;
 mod summary;
 mod timeline;
 
-pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST};
+pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_REQUEST, GUARD_USER};
 pub use runs::{
     MAX_RUN_PIDS, RunCursor, RunEnd, RunExtent, RunGpu, RunPage, RunQuery, RunRecord, RunUnit,
 };
@@ -28,14 +28,14 @@ use crate::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Selects records of the past. All conditions must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditFilter {
     /// Records of this time and later. The time of a record is the end of its period.
     pub since: Timestamp,
     /// Records before this time.
     pub until: Timestamp,
-    /// Processes of this user, by name or number: those that the user runs and those that the
-    /// user owns.
+    /// Processes of this user, or of one of these users with commas between, by name or number:
+    /// those that the user runs and those that the user owns.
     pub user: Option<String>,
     /// Processes with a name, or a label as in [`AuditSummary::processes`], that matches this
     /// unanchored regular expression.
@@ -49,6 +49,27 @@ pub struct AuditFilter {
     pub container: Option<String>,
     /// Processes of this job, as `list` shows it.
     pub job: Option<String>,
+    /// Processes with an owner who was a member of this group, or of one of these groups with
+    /// commas between, when the process was last observed.
+    pub group: Option<String>,
+}
+
+impl AuditFilter {
+    /// The filter that selects everything from `since` to before `until`.
+    #[must_use]
+    pub const fn for_period(since: Timestamp, until: Timestamp) -> Self {
+        Self {
+            since,
+            until,
+            user: None,
+            process: None,
+            command: None,
+            gpu: None,
+            container: None,
+            job: None,
+            group: None,
+        }
+    }
 }
 
 /// A query for records.

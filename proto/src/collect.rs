@@ -35,6 +35,31 @@ pub trait IntoSet<T: Ord>: Iterator<Item = T> + Sized {
 
 impl<T: Ord, I: Iterator<Item = T>> IntoSet<T> for I {}
 
+/// Keeps some entries of a map.
+pub trait RetainEntries<K, V> {
+    /// Like `retain`. Removal from the tree is compiled again for each kind of map, five kilobytes
+    /// each: a map that loses entries is filled again instead.
+    fn retain_entries(&mut self, keep: impl FnMut(&K, &mut V) -> bool);
+}
+
+impl<K: Ord, V> RetainEntries<K, V> for BTreeMap<K, V> {
+    fn retain_entries(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        let kept: Vec<bool> = self
+            .iter_mut()
+            .map(|(key, value)| keep(key, value))
+            .collect();
+        if kept.iter().all(|it| *it) {
+            return;
+        }
+        let entries = std::mem::take(self).into_iter().zip(kept);
+        entries.for_each(|((key, value), is_kept)| {
+            if is_kept {
+                self.insert(key, value);
+            }
+        });
+    }
+}
+
 /// Stable sorts of slices. Each method works as the method of std without `indirect` in its name.
 pub trait SortIndirect<T> {
     /// Like `sort`.

@@ -20,6 +20,7 @@ pub use rule::{RuleCounts, RuleKind, RuleName, RuleSource};
 use crate::model::{DeviceId, InstanceId, NetworkRole, ProcessKey};
 use crate::rogue::Threat;
 use crate::units::Timestamp;
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -40,16 +41,13 @@ pub enum GuardMode {
     Enforce,
 }
 
-impl GuardMode {
+words! {
     /// The name on the screen, in JSON and in rules.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::DryRun => "dry-run",
-            Self::Soft => "soft",
-            Self::Enforce => "enforce",
-        }
+    GuardMode::name(self) {
+        Self::Disabled => "disabled",
+        Self::DryRun => "dry-run",
+        Self::Soft => "soft",
+        Self::Enforce => "enforce",
     }
 }
 
@@ -62,14 +60,11 @@ pub enum GuardAction {
     Terminate,
 }
 
-impl GuardAction {
+words! {
     /// The name in rules.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Warn => "warn",
-            Self::Terminate => "terminate",
-        }
+    GuardAction::name(self) {
+        Self::Warn => "warn",
+        Self::Terminate => "terminate",
     }
 }
 
@@ -302,6 +297,23 @@ pub struct EnforcementOutcome {
     pub why: Option<String>,
 }
 
+words! {
+    /// The name on the screen and in JSON.
+    GuardStep::name(&self) {
+        Self::Violated => "violated",
+        Self::Warned { .. } => "warned",
+        Self::Ended(_) => "ended",
+        Self::Exempt(_) => "exempt",
+        Self::Over => "over",
+        Self::Snoozed { .. } => "snoozed",
+        Self::SnoozeVoided { .. } => "snooze-voided",
+        Self::Doubted(_) => "doubted",
+        Self::Outcome(_) => "outcome",
+        Self::Tripped { .. } => "tripped",
+        Self::Outdated => "outdated",
+    }
+}
+
 impl GuardStep {
     /// The job that the step ends, or leaves to its scheduler.
     #[must_use]
@@ -318,24 +330,6 @@ impl GuardStep {
             | Self::Doubted(_)
             | Self::Outcome(_)
             | Self::Tripped { .. } => None,
-        }
-    }
-
-    /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Violated => "violated",
-            Self::Warned { .. } => "warned",
-            Self::Ended(_) => "ended",
-            Self::Exempt(_) => "exempt",
-            Self::Over => "over",
-            Self::Snoozed { .. } => "snoozed",
-            Self::SnoozeVoided { .. } => "snooze-voided",
-            Self::Doubted(_) => "doubted",
-            Self::Outcome(_) => "outcome",
-            Self::Tripped { .. } => "tripped",
-            Self::Outdated => "outdated",
         }
     }
 }
@@ -357,6 +351,56 @@ pub struct GuardRecord {
     pub evidence: Evidence,
     /// The admin's message to the owner.
     pub message: Option<String>,
+}
+
+impl GuardRecord {
+    /// The names of all decisions in counters.
+    pub const DECISIONS: [&'static str; 16] = [
+        "violated",
+        "would_warn",
+        "warned",
+        "would_end",
+        "selected",
+        "left_to_scheduler",
+        "ended",
+        "gone",
+        "failed",
+        "exempt",
+        "snoozed",
+        "snooze_voided",
+        "doubted",
+        "tripped",
+        "over",
+        "outdated",
+    ];
+
+    /// The name of the decision in counters. Unlike the name of the step it tells a dry run, and a
+    /// job that was selected from one that was ended.
+    #[must_use]
+    pub const fn decision(&self) -> &'static str {
+        let is_dry_run = matches!(self.mode, GuardMode::DryRun);
+        match &self.step {
+            GuardStep::Violated => "violated",
+            GuardStep::Warned { .. } if is_dry_run => "would_warn",
+            GuardStep::Warned { .. } => "warned",
+            GuardStep::Ended(victim) if victim.leave_to.is_some() => "left_to_scheduler",
+            GuardStep::Ended(_) if is_dry_run => "would_end",
+            GuardStep::Ended(_) => "selected",
+            GuardStep::Outcome(outcome) => match (outcome.ended, outcome.left) {
+                // It ended by itself.
+                (0, 0) => "gone",
+                (_, 0) => "ended",
+                (_, _) => "failed",
+            },
+            GuardStep::Exempt(_) => "exempt",
+            GuardStep::Snoozed { .. } => "snoozed",
+            GuardStep::SnoozeVoided { .. } => "snooze_voided",
+            GuardStep::Doubted(_) => "doubted",
+            GuardStep::Tripped { .. } => "tripped",
+            GuardStep::Over => "over",
+            GuardStep::Outdated => "outdated",
+        }
+    }
 }
 
 /// The snooze of an owner for one rule.

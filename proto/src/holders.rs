@@ -5,6 +5,7 @@ use crate::model::{Container, DeviceId, GpuProcess, GpuUse, Owner, ProcessKey};
 use crate::reading::Reading;
 use crate::rogue::RogueAssessment;
 use crate::units::{Bytes, Percent, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// One device and the processes that have it open.
@@ -177,16 +178,13 @@ pub enum Remedy {
     Wait,
 }
 
-impl Remedy {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::End(_) => "end",
-            Self::Reap(_) => "reap",
-            Self::Reset => "reset",
-            Self::Wait => "wait",
-        }
+    Remedy::name(&self) {
+        Self::End(_) => "end",
+        Self::Reap(_) => "reap",
+        Self::Reset => "reset",
+        Self::Wait => "wait",
     }
 }
 
@@ -215,37 +213,31 @@ pub enum Cause {
     Unknown,
 }
 
-impl Cause {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Orphans => "orphans",
-            Self::OtherNamespace => "other_namespace",
-            Self::Zombie => "zombie",
-            Self::Uninterruptible => "uninterruptible",
-            Self::Mps => "mps",
-            Self::Display => "display",
-            Self::TearingDown => "tearing_down",
-            Self::BusyWithoutHolder => "busy_without_holder",
-            Self::Unlisted => "unlisted",
-            Self::Unknown => "unknown",
-        }
+    Cause::name(self) {
+        Self::Orphans => "orphans",
+        Self::OtherNamespace => "other_namespace",
+        Self::Zombie => "zombie",
+        Self::Uninterruptible => "uninterruptible",
+        Self::Mps => "mps",
+        Self::Display => "display",
+        Self::TearingDown => "tearing_down",
+        Self::BusyWithoutHolder => "busy_without_holder",
+        Self::Unlisted => "unlisted",
+        Self::Unknown => "unknown",
     }
 }
 
-impl ProcessState {
+words! {
     /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Sleeping => "sleeping",
-            Self::Uninterruptible(_) => "uninterruptible",
-            Self::Stopped => "stopped",
-            Self::Zombie => "zombie",
-            Self::Other(_) => "other",
-        }
+    ProcessState::name(&self) {
+        Self::Running => "running",
+        Self::Sleeping => "sleeping",
+        Self::Uninterruptible(_) => "uninterruptible",
+        Self::Stopped => "stopped",
+        Self::Zombie => "zombie",
+        Self::Other(_) => "other",
     }
 }
 
@@ -287,27 +279,26 @@ pub enum Role {
     Passed,
 }
 
-impl Role {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::MpsClient => "mps_client",
-            Self::Mps => "mps",
-            Self::Display => "display",
-            Self::Monitor => "monitor",
-            Self::Gone => "gone",
-            Self::Orphan { .. } => "orphan",
-            Self::OtherNamespace => "other_namespace",
-            Self::Zombie => "zombie",
-            Self::Uninterruptible => "uninterruptible",
-            Self::Unlisted => "unlisted",
-            Self::SharedClient => "shared_client",
-            Self::Passed => "passed",
-        }
+    Role::name(self) {
+        Self::User => "user",
+        Self::MpsClient => "mps_client",
+        Self::Mps => "mps",
+        Self::Display => "display",
+        Self::Monitor => "monitor",
+        Self::Gone => "gone",
+        Self::Orphan { .. } => "orphan",
+        Self::OtherNamespace => "other_namespace",
+        Self::Zombie => "zombie",
+        Self::Uninterruptible => "uninterruptible",
+        Self::Unlisted => "unlisted",
+        Self::SharedClient => "shared_client",
+        Self::Passed => "passed",
     }
+}
 
+impl Role {
     /// For an orphan, the ended process that had its descriptors, and when that end was first
     /// observed.
     #[must_use]

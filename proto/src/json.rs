@@ -13,6 +13,7 @@ mod gpu;
 mod guard;
 mod holders;
 mod kill;
+mod lists;
 mod process;
 mod process_status;
 mod prune;
@@ -21,6 +22,7 @@ pub mod report;
 mod reset;
 mod rogue;
 mod runs;
+pub mod schema;
 mod series;
 mod status;
 mod summary;
@@ -30,7 +32,7 @@ pub use actions::ActionDocument;
 pub use audit::AuditDocument;
 pub use evidence::{EvidenceDocument, EvidenceProcessDocument};
 pub use explain::{DeviceFindingDocument, DeviceHoldDocument, ExplainDocument};
-pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
+pub use gpu::{GpuDocument, GpuState, InstanceDocument, XidDocument};
 pub use guard::{
     GuardDocument, GuardRecordDocument, OpenViolationDocument, VictimDocument, ViolationsDocument,
 };
@@ -41,6 +43,10 @@ pub use holders::{
 pub use kill::{
     KillPlanDocument, KillReportDocument, KillTargetDocument, MemoryReclaimDocument,
     ProcessOutcomeDocument, RemainingJobDocument, RespawnDocument, TargetMemoryDocument,
+};
+pub use lists::{
+    ActionsDocument, EventsDocument, GpuListDocument, PeriodDocument, ProcessListDocument,
+    RulesTextDocument, RunsDocument, SamplesDocument,
 };
 pub use process::{AncestorDocument, ProcessDocument, top_process};
 pub use process_status::{
@@ -69,35 +75,37 @@ pub use timeline::TimelineDocument;
 use crate::guard::{GuardSummary, ViolationMark};
 use crate::model::{Fault, FaultCode, ProcessKey, Snapshot};
 use crate::rogue::VerdictSummary;
+use crate::units::Timestamp;
 use fields::{document, documents};
-use serde::Serialize;
+use schema::described;
 
 /// The version of the JSON shape. It grows when a field changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// The document that `gpukillctl list -o json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ListDocument {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The host name.
-    pub host: String,
-    /// The start of the poll, RFC 3339 in UTC.
-    pub ts: String,
-    /// The number of polls since the daemon started.
-    pub polls: u64,
-    /// The devices, in the order of their index.
-    pub gpus: Vec<GpuDocument>,
-    /// One entry for each process and device.
-    pub procs: Vec<ProcessDocument>,
-    /// The state of the backend of each vendor: whether an empty `gpus` means "none".
-    pub backends: Vec<BackendDocument>,
-    /// The current faults.
-    pub faults: Vec<FaultDocument>,
-    /// The thresholds of `[alerts]` that GPUs have reached.
-    pub alerts: Vec<FaultDocument>,
-    /// The summary of the guard.
-    pub guard: GuardSummaryDocument,
+described! {
+    /// The document that `gpukillctl list -o json` prints.
+    pub struct ListDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        /// The host name.
+        pub host: String,
+        /// The start of the poll, in UTC.
+        pub ts: String as Timestamp,
+        /// The number of polls since the daemon started.
+        pub polls: u64,
+        /// The devices, in the order of their index.
+        pub gpus: Vec<GpuDocument>,
+        /// One entry for each process and device.
+        pub procs: Vec<ProcessDocument>,
+        /// The state of the backend of each vendor: whether an empty `gpus` means "none".
+        pub backends: Vec<BackendDocument>,
+        /// The current faults.
+        pub faults: Vec<FaultDocument>,
+        /// The thresholds of `[alerts]` that GPUs have reached.
+        pub alerts: Vec<FaultDocument>,
+        /// The summary of the guard.
+        pub guard: GuardSummaryDocument,
+    }
 }
 
 /// Guard marks and verdicts to attach to processes.
@@ -114,7 +122,7 @@ document! {
     plain FaultDocument(fault: &Fault) {
         part: String = fault.part.clone(),
         what: String = fault.what.clone(),
-        since: String = fault.since.to_rfc3339(),
+        since: String as Timestamp = fault.since.to_rfc3339(),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::reading::Reading;
 use crate::service::{MAX_CONDITION_BYTES, MAX_GPU_LIST_BYTES};
 use crate::units::{Bytes, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -116,13 +117,22 @@ pub(crate) fn check_signal_timeout(timeout_ms: u64) -> Result<(), String> {
     ))
 }
 
-impl fmt::Display for KillSelector {
-    /// Formats the selector as options of `gpukillctl kill`, for the record.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl KillSelector {
+    /// Formats the selector as options of `gpukillctl kill`, for the record of this caller: the
+    /// caller's own number is `--mine`.
+    #[must_use]
+    pub fn text_for_caller(&self, uid: u32) -> String {
+        self.options(Some(uid)).join(" ")
+    }
+
+    fn options(&self, caller: Option<u32>) -> Vec<String> {
+        let own = caller.map(|uid| uid.to_string());
         let mut parts: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         for (name, value) in self.texts() {
-            if let Some(value) = value {
-                parts.push(format!("--{name} {value:?}"));
+            match value {
+                Some(_) if name == "user" && *value == own => parts.push("--mine".to_owned()),
+                Some(value) => parts.push(format!("--{name} {value:?}")),
+                None => {}
             }
         }
         if let Some(min_memory) = self.min_memory {
@@ -132,7 +142,14 @@ impl fmt::Display for KillSelector {
             let names: Vec<&str> = self.vendors.iter().map(|it| it.name()).collect();
             parts.push(format!("--vendor {}", names.join(",")));
         }
-        f.write_str(&parts.join(" "))
+        parts
+    }
+}
+
+impl fmt::Display for KillSelector {
+    /// Formats the selector as options of `gpukillctl kill`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.options(None).join(" "))
     }
 }
 
@@ -150,16 +167,13 @@ pub enum KillScope {
     Container,
 }
 
-impl KillScope {
+words! {
     /// The name on the command line and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Tree => "tree",
-            Self::Job => "job",
-            Self::Container => "container",
-        }
+    KillScope::name(self) {
+        Self::Process => "process",
+        Self::Tree => "tree",
+        Self::Job => "job",
+        Self::Container => "container",
     }
 }
 
@@ -322,17 +336,14 @@ pub enum PlannedAction {
     Zombie(Reaper),
 }
 
-impl PlannedAction {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::End(_) => "end",
-            Self::Protected(_) => "protected",
-            Self::Denied(_) => "denied",
-            Self::Unclear(_) => "unclear",
-            Self::Zombie(_) => "zombie",
-        }
+    PlannedAction::name(&self) {
+        Self::End(_) => "end",
+        Self::Protected(_) => "protected",
+        Self::Denied(_) => "denied",
+        Self::Unclear(_) => "unclear",
+        Self::Zombie(_) => "zombie",
     }
 }
 
@@ -403,16 +414,13 @@ pub enum Stage {
     Interrupted,
 }
 
-impl Stage {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ending => "ending",
-            Self::Reclaiming => "reclaiming",
-            Self::Done => "done",
-            Self::Interrupted => "interrupted",
-        }
+    Stage::name(self) {
+        Self::Ending => "ending",
+        Self::Reclaiming => "reclaiming",
+        Self::Done => "done",
+        Self::Interrupted => "interrupted",
     }
 }
 
@@ -455,22 +463,19 @@ pub enum Outcome {
     Failed(String),
 }
 
-impl Outcome {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Ended(..) => "ended",
-            Self::Survived(..) => "survived",
-            Self::Gone => "gone",
-            Self::Changed(_) => "changed",
-            Self::Protected(_) => "protected",
-            Self::Denied(_) => "denied",
-            Self::Unclear(_) => "unclear",
-            Self::Uninterruptible(_) => "uninterruptible",
-            Self::Zombie(_) => "zombie",
-            Self::Failed(_) => "failed",
-        }
+    Outcome::name(&self) {
+        Self::Ended(..) => "ended",
+        Self::Survived(..) => "survived",
+        Self::Gone => "gone",
+        Self::Changed(_) => "changed",
+        Self::Protected(_) => "protected",
+        Self::Denied(_) => "denied",
+        Self::Unclear(_) => "unclear",
+        Self::Uninterruptible(_) => "uninterruptible",
+        Self::Zombie(_) => "zombie",
+        Self::Failed(_) => "failed",
     }
 }
 
@@ -583,6 +588,23 @@ pub struct FuseServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_number_of_the_caller_is_mine() {
+        let selector = KillSelector {
+            pids: vec![7],
+            user: Some("2001".to_owned()),
+            ..KillSelector::default()
+        };
+        assert_eq!(selector.text_for_caller(2001), "7 --mine");
+        assert_eq!(selector.text_for_caller(2002), "7 --user \"2001\"");
+        assert_eq!(selector.to_string(), "7 --user \"2001\"");
+        let nobody = KillSelector {
+            user: None,
+            ..selector
+        };
+        assert_eq!(nobody.text_for_caller(2001), "7");
+    }
 
     #[test]
     fn each_bound_of_a_request_is_checked() {

@@ -13,6 +13,7 @@
 //! - [`transport`]: the preface, the codec, and the client's connection.
 //! - [`json`]: the JSON that `-o json` prints.
 //! - [`settings`], [`text`]: strict TOML files, and untrusted text made safe to show.
+//! - `words`: the words of enumerations.
 //!
 //! Nothing here decides or acts.
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod status;
 pub mod text;
 pub mod transport;
 pub mod units;
+mod words;
 
 /// The version of the wire. Another major version cannot be understood at all; a higher minor
 /// version only adds calls at the end of the service.

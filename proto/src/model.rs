@@ -8,6 +8,7 @@ mod vitals;
 
 use crate::reading::Reading;
 use crate::units::Timestamp;
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 pub use device::{
@@ -76,16 +77,13 @@ pub enum BackendState {
     Quiesced(Timestamp),
 }
 
-impl BackendState {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Starting => "starting",
-            Self::Absent(_) => "absent",
-            Self::Failed(..) => "failed",
-            Self::Quiesced(_) => "quiesced",
-        }
+    BackendState::name(&self) {
+        Self::Ready => "ready",
+        Self::Starting => "starting",
+        Self::Absent(_) => "absent",
+        Self::Failed(..) => "failed",
+        Self::Quiesced(_) => "quiesced",
     }
 }

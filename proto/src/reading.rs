@@ -125,6 +125,15 @@ impl<T> Reading<T> {
         }
     }
 
+    /// The reading of another source where this one is unsupported. A failed reading is not replaced.
+    #[must_use]
+    pub fn or_if_unsupported(self, other: impl FnOnce() -> Self) -> Self {
+        match self {
+            Self::Unsupported => other(),
+            Self::Value(_) | Self::Failed(_) | Self::Stale(..) | Self::Withheld => self,
+        }
+    }
+
     /// The same reading `seconds` later, without a newer value.
     #[must_use]
     pub fn aged(self, seconds: u32) -> Self {

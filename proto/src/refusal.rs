@@ -38,6 +38,33 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The names of all reasons in counters.
+    pub const REASONS: [&'static str; 8] = [
+        "denied",
+        "invalid",
+        "no_match",
+        "busy",
+        "unavailable",
+        "too_slow",
+        "expired",
+        "internal",
+    ];
+
+    /// The name of the reason in counters.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Denied { .. } => "denied",
+            Self::Invalid(_) => "invalid",
+            Self::NoMatch(_) => "no_match",
+            Self::Busy => "busy",
+            Self::Unavailable(_) => "unavailable",
+            Self::TooSlow(_) => "too_slow",
+            Self::Expired => "expired",
+            Self::Internal => "internal",
+        }
+    }
+
     /// The next step for the caller, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

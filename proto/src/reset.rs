@@ -5,6 +5,7 @@ use crate::model::{DeviceId, ProcessKey, Vendor};
 use crate::reading::Reading;
 use crate::service::MAX_GPU_LIST_BYTES;
 use crate::units::Timestamp;
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -102,15 +103,12 @@ pub enum Unblocker {
     Person,
 }
 
-impl Unblocker {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Daemon => "daemon",
-            Self::Force => "force",
-            Self::Person => "person",
-        }
+    Unblocker::name(self) {
+        Self::Daemon => "daemon",
+        Self::Force => "force",
+        Self::Person => "person",
     }
 }
 
@@ -125,15 +123,12 @@ pub enum PlannedReset {
     Unsupported(String),
 }
 
-impl PlannedReset {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Reset => "reset",
-            Self::Blocked => "blocked",
-            Self::Unsupported(_) => "unsupported",
-        }
+    PlannedReset::name(&self) {
+        Self::Reset => "reset",
+        Self::Blocked => "blocked",
+        Self::Unsupported(_) => "unsupported",
     }
 }
 
@@ -180,17 +175,14 @@ pub enum ResetResult {
     Unreachable(String),
 }
 
-impl ResetResult {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Reset(_) => "reset",
-            Self::Blocked(_) => "blocked",
-            Self::Unsupported(_) => "unsupported",
-            Self::Failed(_) => "failed",
-            Self::Unreachable(_) => "unreachable",
-        }
+    ResetResult::name(&self) {
+        Self::Reset(_) => "reset",
+        Self::Blocked(_) => "blocked",
+        Self::Unsupported(_) => "unsupported",
+        Self::Failed(_) => "failed",
+        Self::Unreachable(_) => "unreachable",
     }
 }
 

@@ -9,6 +9,7 @@ pub use edit::{AllowKind, RogueEdit, edited_user};
 use crate::guard::{Person, RulesRevision};
 use crate::model::{GpuProcess, ProcessKey};
 use crate::units::Timestamp;
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -23,15 +24,12 @@ pub enum IndicatorFamily {
     C,
 }
 
-impl IndicatorFamily {
+words! {
     /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::A => "A",
-            Self::B => "B",
-            Self::C => "C",
-        }
+    IndicatorFamily::name(self) {
+        Self::A => "A",
+        Self::B => "B",
+        Self::C => "C",
     }
 }
 
@@ -48,6 +46,16 @@ pub enum Threat {
     DataExfiltrator,
 }
 
+words! {
+    /// The name in files and in JSON.
+    Threat::name(self) {
+        Self::CryptoMiner => "crypto_miner",
+        Self::SuspiciousProcess => "suspicious_process",
+        Self::ResourceAbuser => "resource_abuser",
+        Self::DataExfiltrator => "data_exfiltrator",
+    }
+}
+
 impl Threat {
     /// All classes.
     pub const ALL: [Self; 4] = [
@@ -56,17 +64,6 @@ impl Threat {
         Self::ResourceAbuser,
         Self::DataExfiltrator,
     ];
-
-    /// The name in files and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CryptoMiner => "crypto_miner",
-            Self::SuspiciousProcess => "suspicious_process",
-            Self::ResourceAbuser => "resource_abuser",
-            Self::DataExfiltrator => "data_exfiltrator",
-        }
-    }
 
     /// The name in words.
     #[must_use]
@@ -93,20 +90,19 @@ pub enum Risk {
     Critical,
 }
 
+words! {
+    /// The name in files, on the screen and in JSON.
+    Risk::name(self) {
+        Self::Low => "low",
+        Self::Medium => "medium",
+        Self::High => "high",
+        Self::Critical => "critical",
+    }
+}
+
 impl Risk {
     /// From the lowest to the highest.
     pub const ALL: [Self; 4] = [Self::Low, Self::Medium, Self::High, Self::Critical];
-
-    /// The name in files, on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
 
     /// The level as a number: from 1 for low to 4 for critical.
     #[must_use]

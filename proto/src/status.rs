@@ -2,10 +2,11 @@
 
 use crate::ProtocolVersion;
 use crate::guard::GuardReport;
-use crate::model::{BackendReport, Fault, FaultCode};
+use crate::model::{BackendReport, DeviceId, Fault, FaultCode};
 use crate::reading::Reading;
 use crate::rogue::RogueReport;
-use crate::units::{Bytes, Timestamp};
+use crate::units::{Bytes, Millijoules, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// The answer to `gpukillctl status`.
@@ -43,6 +44,91 @@ pub struct DaemonStatus {
     pub rogue: RogueReport,
     /// The settings that differ from their default, in the order of their keys.
     pub settings: Vec<ChangedSetting>,
+    /// What has happened since the daemon started.
+    pub counters: CountersReport,
+}
+
+/// How often something has happened since the daemon started. No count ever falls, and the number of
+/// entries is bounded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountersReport {
+    /// The actions that ended, recorded or not, and those that were refused.
+    pub actions: Vec<ActionCount>,
+    /// The decisions of the guard; withheld from a caller who does not see other users.
+    pub decisions: Reading<Vec<DecisionCount>>,
+    /// The calls and connections that the daemon refused.
+    pub refusals: Vec<RefusalCount>,
+    /// The XID errors.
+    pub xids: Vec<XidCount>,
+    /// The energy that devices have drawn, of those with a driver that counts it.
+    pub energy: Vec<DeviceEnergy>,
+}
+
+impl Default for CountersReport {
+    /// Nothing has happened, and no driver counts energy.
+    fn default() -> Self {
+        Self {
+            actions: Vec::new(),
+            decisions: Reading::Value(Vec::new()),
+            refusals: Vec::new(),
+            xids: Vec::new(),
+            energy: Vec::new(),
+        }
+    }
+}
+
+/// The number of actions of one kind with one result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionCount {
+    /// The kind as in the record of actions, or [`GUARD_END`](Self::GUARD_END).
+    pub kind: String,
+    /// The result as in the record of actions.
+    pub result: String,
+    /// The number of actions.
+    pub count: u64,
+}
+
+impl ActionCount {
+    /// The kind of a kill by the guard. The record of actions has it as a kill.
+    pub const GUARD_END: &'static str = "guard_end";
+}
+
+/// The number of decisions of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionCount {
+    /// One of [`GuardRecord::DECISIONS`](crate::guard::GuardRecord::DECISIONS).
+    pub decision: String,
+    /// The number of decisions.
+    pub count: u64,
+}
+
+/// The number of refusals for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalCount {
+    /// One of [`Refusal::REASONS`](crate::refusal::Refusal::REASONS).
+    pub reason: String,
+    /// The number of refusals.
+    pub count: u64,
+}
+
+/// The number of XID errors with one number on one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XidCount {
+    /// The device; `None` if the driver did not say which.
+    pub device: Option<DeviceId>,
+    /// The number of the error; `None` for all errors beyond the number of entries that are kept.
+    pub xid: Option<u64>,
+    /// The number of errors.
+    pub count: u64,
+}
+
+/// The energy that a device has drawn since its driver was loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceEnergy {
+    /// The device.
+    pub device: DeviceId,
+    /// The energy.
+    pub drawn: Millijoules,
 }
 
 /// A setting that differs from its default.
@@ -114,16 +200,13 @@ pub enum Right {
     EditRules,
 }
 
-impl Right {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Look => "look",
-            Self::EndOwn => "end_own",
-            Self::EndAny => "end_any",
-            Self::EditRules => "edit_rules",
-        }
+    Right::name(self) {
+        Self::Look => "look",
+        Self::EndOwn => "end_own",
+        Self::EndAny => "end_any",
+        Self::EditRules => "edit_rules",
     }
 }
 

@@ -85,6 +85,22 @@ impl Milliwatts {
     }
 }
 
+/// An energy in millijoules, the unit of NVML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Millijoules(pub u64);
+
+impl Millijoules {
+    /// Joules as a fraction.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a device draws 2^53 mJ in centuries"
+    )]
+    pub fn as_joules(self) -> f64 {
+        self.0 as f64 / 1000.0
+    }
+}
+
 /// A point of wall-clock time: milliseconds since 1970-01-01 UTC.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,

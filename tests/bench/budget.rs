@@ -26,6 +26,8 @@ mod daemon;
 #[path = "budget/daemon_life.rs"]
 #[allow(dead_code, reason = "the bench `store` needs more of it")]
 mod daemon_life;
+#[path = "budget/gateway.rs"]
+mod gateway;
 #[path = "budget/growth.rs"]
 mod growth;
 #[path = "../src/suite/guard/hostile_files.rs"]
@@ -84,6 +86,7 @@ fn measure_all(callgrind: Option<&Callgrind>) -> Vec<Count> {
     daemon::wait_for_polls(&test_box, daemon::POLLS_TO_KNOW_PROCESSES);
     counts.extend(clients::measure_clients(&test_box, callgrind));
     counts.push(daemon::count_threads(&daemon));
+    counts.extend(gateway::measure_gateway(&test_box));
     daemon.stop();
     drop(training);
     counts.extend(daemon::measure_memory());

@@ -234,11 +234,12 @@ fn measure_queries(test_box: &TestBox, days: u64) {
         print_query_times(test_box, &what, &["audit", "--summary", "--since", &since]);
     }
     let long_ago = format!("{}h ago", days * 24 - 12);
-    let timelines: [&[&str]; 4] = [
+    let timelines: [&[&str]; 5] = [
         &["--gpu", "3", "--hours", "24"],
         &["--gpu", "3", "--since", &all, "--until", &long_ago],
         &["--user", "user3", "--hours", "24"],
         &["--user", "rare", "--since", &all],
+        &["--job", "docker/0123456789ab", "--since", &all],
     ];
     for selection in timelines {
         let what = format!("timeline {}", selection.join(" "));

@@ -22,6 +22,7 @@ mod journald;
 mod login_terminal;
 #[path = "../fake-nvml/older.rs"]
 mod older;
+mod otlp_server;
 mod packages;
 mod process_churn;
 mod program;
@@ -43,6 +44,7 @@ pub use fake_sysfs::{FakeCard, FakeSysfs, captures_directory};
 pub use gateway::{Gateway, HttpResponse, LiveEvents};
 pub use journald::Journald;
 pub use login_terminal::LoginTerminal;
+pub use otlp_server::{OtlpPoint, OtlpPush, OtlpServer};
 pub use packages::{Packages, packages};
 pub use process_churn::ProcessChurn;
 pub use program::{copy_program, write_script};

@@ -28,10 +28,11 @@ pub struct Audit {
     /// Show the samples of GPUs and processes, newest first
     #[arg(long, overrides_with = "samples", conflicts_with_all = ["summary", "weekly", "processes"])]
     pub samples: bool,
-    /// Maximum number of lines, those of the newest; 0 for all [default: 1000]
+    /// Maximum number of lines, those of the newest; 0 for all [default: 1000; all in csv and
+    /// ndjson]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: Option<u32>,
-    /// The form of the output [default: table]; --summary has table and json
+    /// The form of the output [default: table]; csv and ndjson of --summary have the users
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<Format>,
 }
@@ -43,6 +44,7 @@ pub enum AuditCommand {
     #[command(mut_arg("hours", |hours| hours.help(WEEK_HOURS_HELP)))]
     Actions(Actions),
     /// Show usage over time, by GPU, user or job, as a table or a chart
+    #[command(mut_arg("hours", |hours| hours.help(DAY_HOURS_HELP)))]
     Series(Series),
     /// Show everything that happened to a GPU, job, process or user, oldest first
     #[command(mut_arg("hours", |hours| hours.help(DAY_HOURS_HELP)))]
@@ -50,7 +52,8 @@ pub enum AuditCommand {
     /// Show a report of the last whole week as plain text, to mail
     #[command(mut_arg("hours", |hours| hours.help(REPORT_HOURS_HELP)))]
     Report(UsageReport),
-    /// Export samples to a file, newest first: csv, jsonl or parquet
+    /// Export samples of GPUs and of processes to a file, newest first: csv, jsonl or parquet
+    #[command(mut_arg("hours", |hours| hours.help(DAY_HOURS_HELP)))]
     Export(Export),
     /// Write each day that is over to Parquet files, once; deletes nothing
     Archive(Archive),
@@ -70,9 +73,12 @@ pub enum AuditCommand {
 /// Selects runs or samples. All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct RecordFilter {
-    /// Only processes of this user, by name or number
+    /// Only processes of this user, by name or number; several times or with commas for several
     #[arg(long, value_name = "USER", value_parser = text_parser())]
-    pub user: Option<String>,
+    pub user: Vec<String>,
+    /// Only processes of members of this group, as of that time; several with commas
+    #[arg(long, value_name = "GROUP", value_parser = text_parser())]
+    pub group: Option<String>,
     /// Only processes with a matching name, as `audit` or --summary shows it
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub process: Option<String>,
@@ -93,7 +99,7 @@ pub struct RecordFilter {
 /// The help of [`Period::hours`] for commands with a default of a week.
 pub(super) const WEEK_HOURS_HELP: &str = "The last N hours [default: 168]";
 
-/// The help of [`Period::hours`] for `audit timeline`.
+/// The help of [`Period::hours`] for commands with a default of a day.
 const DAY_HOURS_HELP: &str = "The last N hours [default: 24]";
 
 /// The help of [`Period::hours`] for `audit report`.
@@ -105,11 +111,11 @@ pub struct Period {
     /// The last N hours [default: 24; of --summary 168, of --weekly eight weeks]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
     pub hours: Option<u32>,
-    /// From this time: 2h (that long ago), 14:00 (the last), yesterday, "yesterday 14:00",
-    /// 2026-11-20, "2026-11-20 14:00", RFC 3339
+    /// From this time: 2h or 1h30m (that long ago), 14:00 or 9am (the last), yesterday, monday,
+    /// "monday 14:00", 2026-11-20, "2026-11-20 14:00", 2026-11, "Nov 20", RFC 3339
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub since: Option<String>,
-    /// Before this time, in the same forms, 14:00 always of today [default: now]
+    /// Before this time, in the same forms and now; 14:00 is always of today [default: now]
     #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub until: Option<String>,
 }
@@ -117,7 +123,7 @@ pub struct Period {
 /// `audit actions`
 #[derive(Debug, Args)]
 pub struct Actions {
-    /// Only actions that this user asked for, by name or number
+    /// Only actions that this user asked for, by name or number; guard for what the guard ended
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
     /// Only these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules,
@@ -132,7 +138,8 @@ pub struct Actions {
     /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// Maximum number of entries, the newest first; 0 for all [default: 1000]
+    /// Maximum number of entries, the newest first; 0 for all [default: 1000; all in csv and
+    /// ndjson]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: Option<u32>,
     /// The form of the output [default: table]
@@ -187,7 +194,8 @@ pub struct Timeline {
     /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// Maximum number of entries, the oldest first; 0 for all [default: 1000]
+    /// Maximum number of entries, the oldest first; 0 for all [default: 1000; all in csv and
+    /// ndjson]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: Option<u32>,
     /// The form of the output [default: table]
@@ -201,6 +209,9 @@ pub struct UsageReport {
     /// Report the last whole week, from Monday to Sunday, which is the default
     #[arg(long, overrides_with = "weekly", conflicts_with_all = ["hours", "since", "until"])]
     pub weekly: bool,
+    /// Only members of this group in the list of people and their idle times; several with commas
+    #[arg(long, value_name = "GROUP", value_parser = text_parser())]
+    pub group: Option<String>,
     /// The time range.
     #[command(flatten)]
     pub period: Period,
@@ -222,17 +233,23 @@ impl RecordFilter {
     #[must_use]
     pub fn conditions(&self) -> Vec<(&'static str, &str)> {
         let conditions = [
-            ("--user", &self.user),
+            ("--group", &self.group),
             ("--process", &self.process),
             ("--command", &self.command),
             ("--gpu", &self.gpu),
             ("--container", &self.container),
             ("--job", &self.job),
         ];
-        let typed = conditions.into_iter();
-        typed
-            .filter_map(|(option, value)| Some((option, value.as_deref()?)))
-            .collect()
+        let users = self.user.iter().map(|user| ("--user", user.as_str()));
+        let others = conditions.into_iter();
+        let others = others.filter_map(|(option, value)| Some((option, value.as_deref()?)));
+        users.chain(others).collect()
+    }
+
+    /// The typed users, separated by commas.
+    #[must_use]
+    pub fn users(&self) -> String {
+        self.user.join(",")
     }
 }
 
@@ -305,6 +322,7 @@ mod tests {
             "--processes --weekly",
             "--summary actions --kind=",
             "--container=",
+            "--group=",
             "--job=",
             "actions --process x",
             "actions --hours 1 --since 2h",
@@ -325,6 +343,8 @@ mod tests {
         }
         for line in [
             "--summary --summary",
+            "--summary --user alice --user bob,1003 --group ml -o csv",
+            "report --weekly --group ml",
             "--weekly --since 30d -o csv",
             "",
             "archive /srv/archive --verify --with-commands",
@@ -341,6 +361,7 @@ mod tests {
         assert_eq!(stray("--color never actions --user bob -o csv"), None);
         for (line, option) in [
             ("--user bob actions", "--user"),
+            ("--group ml actions", "--group"),
             ("--job 7 actions", "--job"),
             ("--hours 2 actions", "--hours"),
             ("--since 2h actions", "--since"),
@@ -374,7 +395,9 @@ mod tests {
         assert_eq!(help(&["guard", "violations"]), week);
         assert_eq!(help(&["audit", "actions"]), week);
         let day = Some("The last N hours [default: 24]".to_owned());
-        assert_eq!(help(&["audit", "timeline"]), day);
+        for command in ["timeline", "series", "export"] {
+            assert_eq!(help(&["audit", command]), day, "{command}");
+        }
         let of_audit = "The last N hours [default: 24; of --summary 168, of --weekly eight weeks]";
         assert_eq!(help(&["audit"]).as_deref(), Some(of_audit));
     }

@@ -21,10 +21,11 @@ pub fn examples(path: &[&str]) -> Vec<Example> {
 
 /// All examples, each with the names of its command.
 fn all_examples() -> impl Iterator<Item = (&'static str, Example)> {
-    let mut lines = EXAMPLES.lines().skip(1).map(str::trim_start);
+    let mut lines = EXAMPLES.lines().skip(1).peekable();
+    let mut names = "";
     std::iter::from_fn(move || {
-        let names = lines.next()?;
-        let (line, effect) = (lines.next()?, lines.next()?);
+        names = lines.next_if(|it| !it.starts_with(' ')).unwrap_or(names);
+        let (line, effect) = (lines.next()?.trim_start(), lines.next()?.trim_start());
         Some((names, Example { line, effect }))
     })
 }
@@ -71,355 +72,303 @@ fn shown_examples(path: &[&str]) -> Vec<Example> {
         .collect()
 }
 
-/// For each example the names of its command, its arguments, and what they do. It is one text,
-/// because the loader would relocate the texts of a table at each start.
+/// The names of each command, and indented below them the arguments of each of its examples and
+/// what they do. It is one text, because the loader would relocate the texts of a table at each
+/// start.
 const EXAMPLES: &str = "
 list
     list
     every GPU, and its biggest process
-list
     list --details --watch
     every process, redrawn at each poll
-list
     list --details --mine --sort memory --columns +cpu,host_mem
     your processes, the greatest first, with two more columns
-list
     list --details --sort idle
     which processes hold memory that could be free, the longest idle first
-list
     list --gpu 0-3 --user bob -o json
     bob's processes on four GPUs, as JSON for a program
 status
     status
     what works, what failed since when, and what you may do
-status
     status --report
     the facts for a bug report, without names
 holders
     holders --gpu 6
     which processes have GPU 6 open and hold its unattributed memory
-holders
     holders
     every GPU that processes have open
 explain
     explain 48213
     its owner, memory and rules, and who may end it
-explain
     explain --pid 48213 -o json
     the same, for a program
 kill
     kill 48213 --scope job --dry-run
     which processes that would end; without --dry-run it ends them
-kill
     kill --user bob --gpu 5 --batch
     all of bob's processes on GPU 5
-kill
     kill 48213 --force --timeout-secs 30
     SIGKILL for processes that survive SIGTERM for 30 s
 reset
     reset --gpu 3 --dry-run
     what prevents a reset
-reset
     reset --gpu 3 --force
     ends the processes that hold it first
 audit
     audit --user bob --since \"2 days ago\"
     the jobs of bob, and how each ended
-audit
     audit --summary
     the summary of a week, by person and program
-audit
+    audit --summary --group ml --since 2026-11 -o csv
+    the GPU-hours of each member of a group since the first of a month
     audit --weekly -o csv
     the last eight weeks, a line each
 audit series
     audit series --gpu 5 --since 7d --plot
     a chart of the utilization of a GPU in a week
-audit series
     audit series --by user --buckets 24 -o csv
     the GPUs that each user held, in buckets of an hour
 audit actions
     audit actions --kind kill,reset --since 7d
     the kills and resets of a week, and who asked for them
-audit actions
-    audit actions --user alice --limit 20
-    the last twenty actions that alice asked for
+    audit actions --user guard --since monday
+    the jobs that the guard ended this week
 audit timeline
     audit timeline --pid 51002 --since 7d
     what happened to a process, and why it ended
-audit timeline
     audit timeline --gpu 5 --since 00:00
     what happened on a GPU today
 audit report
     audit report --weekly
     last week, from Monday to Sunday
-audit report
     audit report --since 30d
     the last thirty days
 audit export
     audit export week.parquet --since 7d
     a week, for pandas or DuckDB
-audit export
     audit export - --format jsonl --user bob
     bob's last day, to standard output
 audit archive
     audit archive /srv/gpu-archive
     every day that is over and not archived yet
-audit archive
     audit archive /srv/gpu-archive --verify
     the same, and a check of every file in the archive
 audit backup
     audit backup gpukill.tar
     a copy of the whole store
-audit backup
     audit backup gpukill.tar --force
     replaces an older copy
 audit prune
     audit prune --before 90d --dry-run
     how much is older than that
-audit prune
     audit prune --before 90d --yes
     deletes it without asking
-audit prune
     audit prune --archived /srv/gpu-archive
     deletes the days that are in that archive
 guard status
     guard status
     the mode, the rules in force, and what was done today
-guard status
     guard status -o json
     the same, for a program
 guard violations
     guard violations --user bob --since 2d
     bob's violations, and what the guard decided
-guard violations
     guard violations --limit 0 -o json
     all of the last week, for a program
 guard snooze
     guard snooze 48213
     postpone the end of that process's job
-guard snooze
     guard snooze 48213 --dry-run
     until when that would postpone it
 guard test
     guard test --rules draft.toml
     who breaks these rules now
-guard test
     guard test
     who breaks the rules in force now
 guard replay
     guard replay --rules draft.toml --since 7d
     who would have been warned and ended in a week
-guard replay
     guard replay --since 30d -o json
     a month of the rules in force, for a program
 guard check
     guard check draft.toml
     every mistake in it
-guard check
     guard check
     every mistake in the rules of this host
 guard config
     guard config
     the file as it is
-guard config
     guard config > draft.toml
     a copy to edit
 guard reference
     guard reference > draft.toml
     a file with every key, to start from
-guard reference
     guard reference
     every key, with its default or an example
 guard enable
     guard enable
     in the mode that is set
-guard enable
     guard enable --dry-run
     what that would change
 guard disable
     guard disable
     until guard enable
-guard disable
     guard disable --dry-run
     what that would change
 guard dry-run
     guard dry-run
     nobody is warned or ended from now on
-guard dry-run
     guard dry-run --dry-run
     what that would change
 guard soft
     guard soft --dry-run
     what that would change, and which jobs it would end first
-guard soft
     guard soft
     a warning first, the end after the grace period
 guard enforce
     guard enforce --dry-run
     what that would change, and which jobs it would end first
-guard enforce
     guard enforce
     the end without a warning
 guard toggle-dry-run
     guard toggle-dry-run
     from a dry run to the mode that it simulates, or back
-guard toggle-dry-run
     guard toggle-dry-run --dry-run
     what that would change
 guard set
     guard set enforcement.grace_period_seconds 600
     ten minutes from the first warning to the end
-guard set
     guard set enforcement.grace_period_seconds \"\"
     the default grace period again
 guard user set
     guard user set bob --memory-limit 40 --idle-limit 120
     40 GiB, and two idle hours
-guard user set
     guard user set bob --memory-limit \"\"
     no limit of his own any more
 guard user remove
     guard user remove bob
     the default limits apply to him again
-guard user remove
     guard user remove bob --dry-run
     what that would change
 guard group set
     guard group set ml --members alice,bob --memory-limit 200
     200 GiB for both together
-guard group set
     guard group set ml --memory-limit \"\"
     no common limit of memory any more
 guard group remove
     guard group remove ml
     its members have no common limit any more
-guard group remove
     guard group remove ml --dry-run
     what that would change
 guard gpu set
     guard gpu set 0 --allowed-users alice --reserved-memory 8
     GPU 0 for alice, and 8 GiB of it stay free
-guard gpu set
     guard gpu set 0 --reserved-memory 16 --dry-run
     what a larger reserve would change
 guard gpu remove
     guard gpu remove 0
     GPU 0 for everybody again
-guard gpu remove
     guard gpu remove 0 --dry-run
     what that would change
 guard time set
     guard time set day --from 08:00 --to 18:00 --days mon-fri --memory-limit 20
     20 GiB a person in working hours
-guard time set
     guard time set day --memory-limit 40 --dry-run
     what another limit would change
 guard time remove
     guard time remove day
     all hours are the same again
-guard time remove
     guard time remove day --dry-run
     what that would change
 guard rule set
     guard rule set idle --idle-limit 120 --idle-min-memory 8
     two hours idle with 8 GiB or more
-guard rule set
     guard rule set miners --rogue-risk high --action warn
     warn the owners of suspected miners
 guard rule remove
     guard rule remove idle
     the rule no longer applies
-guard rule remove
     guard rule remove idle --dry-run
     what that would change
 guard export
     guard export rules.json
     in the format of the file's extension
-guard export
     guard export --format yaml
     as YAML, to standard output
 guard import
     guard import draft.toml
     shows what changes, and asks
-guard import
     guard import rules.json --dry-run
     only shows what changes
 rogue scan
     rogue scan --hours 168
     all of a week
-rogue scan
     rogue scan -o json
     the last day, for a program
 rogue config
     rogue config
     the file as it is
-rogue config
     rogue config > draft.toml
     a copy to edit
 rogue reference
     rogue reference > draft.toml
     a file with every key, to start from
-rogue reference
     rogue reference
     every key, with its default
 rogue check
     rogue check draft.toml
     every mistake in it
-rogue check
     rogue check
     every mistake in the rules of this host
 rogue set
     rogue set detection.max_memory_usage_gb 20
     over 20 GiB is too much
-rogue set
     rogue set detection.max_memory_usage_gb \"\"
     the default again
 rogue allow
     rogue allow process hashcat@bob
     bob's hashcat is exempt from detection
-rogue allow
     rogue allow user bob --dry-run
     what that would change
 rogue disallow
     rogue disallow process hashcat@bob
     it is detected again
-rogue disallow
     rogue disallow user bob --dry-run
     what that would change
 rogue export
     rogue export rogue.yaml
     in the format of the file's extension
-rogue export
     rogue export --format json
     as JSON, to standard output
 rogue import
     rogue import draft.toml
     shows what changes, and asks
-rogue import
     rogue import rogue.yaml --dry-run
     only shows what changes
 quiesce
     quiesce --minutes 30
     time to update the driver
-quiesce
     quiesce
     ten minutes
 resume
     resume
     read it again now
-resume
     resume --request-timeout 60
     waits up to a minute for the daemon
 forget
     forget --gpu 2
     a GPU that was taken out for good
-forget
     forget --gpu GPU-8f3c
     the same, by the beginning of its UUID
+web
+    web
+    prints the address of your own API, with its token; until Ctrl-C
+web
+    web --port 9840 --open
+    at this port, and in a browser
 completions
     completions bash > ~/.local/share/bash-completion/completions/gpukillctl
     for yourself, where no package has them
-completions
     completions fish > ~/.config/fish/completions/gpukillctl.fish
     the same, for fish
 ";

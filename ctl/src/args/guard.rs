@@ -23,10 +23,10 @@ impl Guard {
     #[must_use]
     pub fn output(&self) -> Option<StatusFormat> {
         match &self.command {
-            GuardCommand::Status(wanted) => wanted.output,
-            GuardCommand::Violations(wanted) => wanted.output,
-            GuardCommand::Test(wanted) => wanted.output,
-            GuardCommand::Replay(wanted) => wanted.output,
+            GuardCommand::Status(args) => args.output,
+            GuardCommand::Violations(args) => args.output,
+            GuardCommand::Test(args) => args.output,
+            GuardCommand::Replay(args) => args.output,
             GuardCommand::Snooze(_)
             | GuardCommand::Check(_)
             | GuardCommand::Config
@@ -105,8 +105,12 @@ pub enum GuardCommand {
     Import(ImportRules),
 }
 
-/// The help of `--yes` for an import, which asks.
+/// The help of `--yes` for an import, which always asks.
 pub(super) const ASKING_YES_HELP: &str = "Do not ask";
+
+/// The help of `--yes` for a command that never asks. Every command that changes something takes
+/// the flag, so that nobody has to know which commands ask.
+pub(super) const UNASKED_YES_HELP: &str = "Accepted for scripts: this command never asks";
 
 /// `guard status`
 #[derive(Debug, Args)]
@@ -142,9 +146,9 @@ pub struct Snooze {
     /// Only show until when the end would be postponed
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
-    /// The flag that answers questions.
-    #[command(flatten)]
-    pub unasked: AssumeYes,
+    /// Accepted for scripts: this command never asks
+    #[arg(short, long, overrides_with = "yes")]
+    pub yes: bool,
 }
 
 /// `guard test`
@@ -196,16 +200,7 @@ pub struct EditOptions {
     /// Also show the changed lines of the file
     #[arg(long, overrides_with = "diff")]
     pub diff: bool,
-    /// The flag that answers questions.
-    #[command(flatten)]
-    pub unasked: AssumeYes,
-}
-
-/// The flag that answers every question with yes. Every command that changes something takes
-/// it, so that nobody has to know which commands ask.
-#[derive(Debug, Clone, Args)]
-pub struct AssumeYes {
-    /// Accepted for scripts: this command never asks
+    /// Do not ask before jobs are ended; without a terminal such an edit needs it
     #[arg(short, long, overrides_with = "yes")]
     pub yes: bool,
 }

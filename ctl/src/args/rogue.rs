@@ -1,6 +1,8 @@
 //! Arguments of `rogue`.
 
-use super::guard::{ASKING_YES_HELP, CheckRules, EditOptions, ExportRules, ImportRules};
+use super::guard::{
+    ASKING_YES_HELP, CheckRules, EditOptions, ExportRules, ImportRules, UNASKED_YES_HELP,
+};
 use super::{StatusFormat, text_parser, whole_number_parser};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::rogue::AllowKind;
@@ -44,11 +46,14 @@ pub enum RogueCommand {
     /// Report every mistake in a file of rules, and rules that are probably unintended
     Check(CheckRules),
     /// Set one key: detection.max_memory_usage_gb 20; an empty value removes it, for admins
+    #[command(mut_arg("yes", |yes| yes.help(UNASKED_YES_HELP)))]
     Set(SetRogueKey),
     /// Exempt a process, a user, an executable or a container's image from detection, for
     /// admins
+    #[command(mut_arg("yes", |yes| yes.help(UNASKED_YES_HELP)))]
     Allow(ExemptionArgs),
     /// Remove such an exemption, for admins
+    #[command(mut_arg("yes", |yes| yes.help(UNASKED_YES_HELP)))]
     Disallow(ExemptionArgs),
     /// Write the rules to a file, or to standard output
     #[command(mut_arg("format", |format| format.short('o').visible_alias("output")))]

@@ -11,21 +11,25 @@ mod series;
 mod summary;
 mod timeline;
 
-use super::{confirm, connect, now};
+use super::list::user_lookup::unknown_users;
+use super::{confirm, connect, now, open_connection};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{
-    EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan, beginning_line,
+    Coverage, EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan,
 };
 use crate::output::message::Messages;
-use crate::output::print_lines;
-use crate::output::style::OutputStyle;
+use crate::output::style::{OutputStyle, Zone};
+use crate::output::value::formatted;
 use crate::settings::{Format, Settings};
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::select::compile_pattern;
-use gpukill_proto::audit::{AuditFilter, AuditQuery, AuditRecord};
+use gpukill_proto::audit::{
+    AuditFilter, AuditPage, AuditQuery, AuditRecord, GUARD_USER, RunExtent, RunQuery, RunUnit,
+};
+use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Timestamp;
 
 /// Default without `--hours` and `--since`.
@@ -34,7 +38,7 @@ const DEFAULT_HOURS: u32 = 24;
 /// Default of commands for which a day says little: a week.
 const DEFAULT_WEEK_HOURS: u32 = 168;
 
-/// Default without `--limit`.
+/// Default of tables and JSON without `--limit`: more than a person reads.
 const DEFAULT_LIMIT: u32 = 1000;
 
 /// Maximum number of records in a page. A record has some hundred bytes, so a page stays far
@@ -96,56 +100,56 @@ fn run_list<R: PagedEntry>(
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
-    let end = ListEnd {
+    if outcome.is_ok() && records.needs_coverage() {
+        records.set_coverage(request_coverage(&daemon, span, settings));
+    }
+    let selection = ListSelection {
         one,
         is_narrowed: !audit.which.conditions().is_empty(),
-        typed_limit: audit.limit,
-        span,
+        users: &audit.which.users(),
     };
-    finish_list(records, outcome, end, &daemon, settings, messages)
+    finish_records(records, outcome, &selection)?;
+    Ok(Exit::Done)
 }
 
-/// What the end of a list depends on.
-struct ListEnd<'a> {
+/// What was selected for a list.
+struct ListSelection<'a> {
     /// The name of a single entry.
     one: &'a str,
     /// Whether a filter was typed.
     is_narrowed: bool,
-    typed_limit: Option<u32>,
-    span: TimeSpan,
+    /// The typed users, separated by commas.
+    users: &'a str,
 }
 
-/// Finishes a list. Below a table, says whether there are more entries, or since when anything is
-/// recorded.
-///
-/// # Errors
-/// As [`finish_records`].
-fn finish_list<R: PagedEntry>(
-    records: RecordPrinter<R>,
-    outcome: Result<Remaining, Error>,
-    end: ListEnd<'_>,
-    daemon: &Daemon,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let (rest, count) = finish_records(records, outcome, end.is_narrowed, end.one)?;
-    if settings.output_format == Format::Table {
-        note_more(rest, end.typed_limit, messages);
-        if count == 0 {
-            print_beginning(daemon, end.span, settings)?;
-        }
-    }
-    Ok(Exit::Done)
-}
-
-/// Prints since when anything is recorded, below a table without entries, if its time range
-/// starts before. Says nothing where this is not known.
-fn print_beginning(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Result<(), Error> {
+/// What is recorded of a time range; nothing where the daemon does not answer.
+fn request_coverage(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Coverage {
+    let query = RunQuery {
+        filter: AuditFilter::for_period(span.since, span.until),
+        unit: RunUnit::Process,
+        extent: RunExtent::Whole,
+        before: None,
+        limit: 1,
+    };
     let timeout = RequestTimeout::starting_now(settings.timeout);
-    let status = call!(daemon, timeout, Status {}).ok();
-    let since = status.and_then(|status| status.store.recorded_since);
-    let style = OutputStyle::for_stdout(settings);
-    print_lines(beginning_line(span, since, &style).as_slice(), &style)
+    let page = call!(daemon, timeout, AuditRuns { query });
+    page.map_or_else(
+        |_| Coverage::default(),
+        |page| Coverage {
+            gaps: page.gaps,
+            recorded_since: page.recorded_since,
+        },
+    )
+}
+
+/// Maximum number of entries: without `--limit`, programs that read rows get all of them, because
+/// rows do not tell that there are more.
+const fn entry_limit(typed: Option<u32>, format: Format) -> u32 {
+    match (typed, format) {
+        (Some(limit), _) => limit,
+        (None, Format::Ndjson | Format::Csv) => 0,
+        (None, Format::Table | Format::Json) => DEFAULT_LIMIT,
+    }
 }
 
 /// Tells a person that a table is not complete, unless the person chose its length.
@@ -155,39 +159,59 @@ pub(super) fn note_more(rest: Remaining, typed_limit: Option<u32>, messages: Mes
     }
 }
 
-/// Finishes what was printed page by page, and returns the number of entries. `one` names a single
-/// entry.
+/// Finishes what was printed page by page, and returns the number of entries.
 ///
 /// # Errors
 /// A page could not be requested or printed, or a filter matches nothing.
 fn finish_records<R: PagedEntry>(
     records: RecordPrinter<R>,
     outcome: Result<Remaining, Error>,
-    is_narrowed: bool,
-    one: &str,
-) -> Result<(Remaining, usize), Error> {
+    selection: &ListSelection<'_>,
+) -> Result<usize, Error> {
     // A started document is finished whatever happened.
     let remaining = *outcome.as_ref().unwrap_or(&Remaining::More);
     // Then the error states that nothing matched.
+    let is_narrowed = selection.is_narrowed;
     let if_empty = if is_narrowed && remaining == Remaining::None {
-        EmptyOutput::Nothing
+        EmptyOutput::Coverage
     } else {
         EmptyOutput::Heading
     };
     let count = records.finish(remaining, if_empty)?;
     match outcome? {
         Remaining::None if count == 0 && is_narrowed => {
-            Err(Error::NoMatch(format!("no {one} matches")))
+            Err(no_match(selection.one, selection.users))
         }
-        rest => Ok((rest, count)),
+        Remaining::None | Remaining::More => Ok(count),
     }
+}
+
+/// The error when a filter matches no entry. It names the typed users that this host does not know,
+/// because they may be mistyped.
+fn no_match(one: &str, users: &str) -> Error {
+    let names = users.split(',').map(str::trim);
+    let names = names
+        .filter(|name| !name.is_empty() && *name != GUARD_USER && name.parse::<u32>().is_err());
+    let unknown: Vec<String> = unknown_users(names)
+        .iter()
+        .map(|name| sanitize(name.as_bytes(), 80))
+        .collect();
+    Error::NoMatch(match unknown.is_empty() {
+        true => format!("no {one} matches"),
+        false => format!(
+            "no {one} matches: no user is called {}",
+            unknown.join(" or ")
+        ),
+    })
 }
 
 /// Builds the filter. Client and daemon use the same regular expressions, so a wrong expression
 /// is refused here.
 fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Error> {
+    let users = Some(which.users()).filter(|users| !users.is_empty());
     let RecordFilter {
-        user,
+        user: _,
+        group,
         process,
         command,
         gpu,
@@ -200,13 +224,31 @@ fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Er
     Ok(AuditFilter {
         since: span.since,
         until: span.until,
-        user,
+        user: users,
         process,
         command,
         gpu,
         container,
         job,
+        group,
     })
+}
+
+/// Requests a page of samples.
+fn request_samples(
+    daemon: &Daemon,
+    filter: &AuditFilter,
+    before: Option<u64>,
+    limit: u32,
+    settings: &Settings,
+) -> Result<AuditPage, Error> {
+    let query = AuditQuery {
+        filter: filter.clone(),
+        before,
+        limit,
+    };
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    call!(daemon, timeout, Audit { query })
 }
 
 fn request_pages(
@@ -217,15 +259,9 @@ fn request_pages(
     records: &mut RecordPrinter<AuditRecord>,
 ) -> Result<Remaining, Error> {
     collect_pages(
-        audit.limit.unwrap_or(DEFAULT_LIMIT),
+        entry_limit(audit.limit, settings.output_format),
         &mut |before, limit| {
-            let query = AuditQuery {
-                filter: filter.clone(),
-                before,
-                limit,
-            };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, Audit { query })?;
+            let page = request_samples(daemon, filter, before, limit, settings)?;
             let count = page.records.len();
             records.add(page.records)?;
             Ok((count, page.next))
@@ -237,7 +273,7 @@ fn request_pages(
 /// the number of entries and the cursor of the next page.
 type RequestPage<'a, C> = &'a mut dyn FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Error>;
 
-/// Requests pages, whose cursors descend, until there are `limit` entries or no more; a limit of
+/// Requests pages with descending cursors until there are `limit` entries or no more; a limit of
 /// 0 means all.
 pub(super) fn collect_pages<C: Ord + Copy>(
     limit: u32,
@@ -293,7 +329,8 @@ fn time_span_with_default(
         None => default(until),
     };
     if since >= until {
-        let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
+        let [since, until] =
+            [since, until].map(|at| formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local));
         return Err(format!("the time range is empty: from {since} to {until}"));
     }
     // Nothing was recorded before 1970, and the year 0 reads badly.
@@ -345,12 +382,14 @@ mod tests {
     fn absurd_times_never_crash() {
         let longest = spanned(&["--hours", "4294967295"]).map(|(since, _)| since);
         assert_eq!(longest.as_deref(), Ok("1970-01-01T00:00:00.000Z"));
+        // In the zone of this host, as times are typed.
+        let [since, until] = [-3_600, -7_200].map(|seconds| {
+            let at = NOW.plus_seconds(seconds);
+            formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local)
+        });
         assert_eq!(
             spanned(&["--since", "1h ago", "--until", "2h ago"]),
-            Err(
-                "the time range is empty: from 2026-11-21T13:02:31.250Z to 2026-11-21T12:02:31.250Z"
-                    .into()
-            )
+            Err(format!("the time range is empty: from {since} to {until}"))
         );
         assert!(spanned(&["--since", "in a while"]).is_err());
         assert!(spanned(&["--since", "2100-01-01"]).is_err());

@@ -7,8 +7,10 @@
 //! pipeline.
 
 use crate::exit::{Error, Exit};
-use crate::output::message::ask;
-use crate::output::style::is_stderr_terminal;
+use crate::output::message::{Messages, ask};
+use crate::output::print_lines;
+use crate::output::style::{OutputStyle, is_stderr_terminal, is_stdout_terminal};
+use crate::output::text::Line;
 use rustix::termios::isatty;
 use std::io::{self, BufRead as _, Read as _};
 
@@ -22,7 +24,7 @@ const MAX_ANSWER_BYTES: u64 = 64;
 
 /// Asks and waits for a line. Anything but `y` and `yes` means no, and so does the end of the
 /// input.
-pub(super) fn ask_yes_no(question: &str) -> bool {
+fn ask_yes_no(question: &str) -> bool {
     // A person who cannot read the question has not agreed.
     let asked = ask(&format!("{question} [y/N] "));
     let mut line = String::new();
@@ -37,19 +39,52 @@ pub(super) fn ask_yes_no(question: &str) -> bool {
     asked.is_ok() && answer.is_ok() && is_yes(&line)
 }
 
+/// Prints the subject of a question where the person who answers sees it: on stderr when standard
+/// output has another reader.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print_subject(
+    lines: &[Line],
+    style: &OutputStyle,
+    messages: Messages,
+) -> Result<(), Error> {
+    if !can_ask() || is_stdout_terminal() {
+        return print_lines(lines, style);
+    }
+    let style = OutputStyle {
+        color: false,
+        ..*style
+    };
+    for line in lines {
+        messages.question_subject(&line.paint(&style));
+    }
+    Ok(())
+}
+
 /// Asks whether to go on, where a person can be asked. `failure` states the result otherwise:
 /// `nothing was deleted`.
 ///
 /// # Errors
 /// The answer is no, or nobody can be asked; in both cases nothing is done.
 pub(super) fn require_agreement(question: &str, failure: &str) -> Result<(), Error> {
-    if !can_ask() {
-        return Err(Error::NotDone {
-            what: format!("{failure}: there is no terminal to ask on"),
-            hint: Some("--yes does it without asking".into()),
-            exit: Exit::BadUsage,
-        });
+    match can_ask() {
+        true => agreement(question, failure),
+        false => Err(no_terminal_error(failure)),
     }
+}
+
+/// The error where nobody can be asked.
+pub(super) fn no_terminal_error(failure: &str) -> Error {
+    Error::NotDone {
+        what: format!("{failure}: there is no terminal to ask on"),
+        hint: Some("--yes does it without asking".into()),
+        exit: Exit::BadUsage,
+    }
+}
+
+/// Asks a person. The answer no is an error, because nothing is done.
+pub(super) fn agreement(question: &str, failure: &str) -> Result<(), Error> {
     if ask_yes_no(question) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use crate::output::explain::{ExplainDetail, history_lines, lines};
 use crate::output::message::Messages;
 use crate::output::past_end::past_end_text;
 use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
+use crate::output::{print_answer, print_lines};
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::{
     AuditFilter, AuditSummary, RunExtent, RunQuery, RunRecord, RunUnit, TimelineEvent,
@@ -41,21 +41,21 @@ pub(crate) fn run(
         }
         answer => answer,
     }?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ExplainDocument::from(&explained))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            let detail = match wanted.details {
-                true => ExplainDetail::All,
-                false => ExplainDetail::Usual,
-            };
-            print_lines(&lines(&explained, detail, &style), &style)?;
-            // A large history takes longer than all else.
-            if let Some(history) = request_history(&explained, &daemon, settings) {
-                print_lines(&history_lines(&history, explained.at, &style), &style)?;
-            }
-        }
+    let detail = match wanted.details {
+        true => ExplainDetail::All,
+        false => ExplainDetail::Usual,
+    };
+    print_answer(
+        settings,
+        || ExplainDocument::from(&explained),
+        |style| lines(&explained, detail, style),
+    )?;
+    // A large history takes longer than all else.
+    if settings.output_format != Format::Json
+        && let Some(history) = request_history(&explained, &daemon, settings)
+    {
+        let style = OutputStyle::for_stdout(settings);
+        print_lines(&history_lines(&history, explained.at, &style), &style)?;
     }
     Ok(Exit::Done)
 }
@@ -126,16 +126,7 @@ fn request_run(
     settings: &Settings,
 ) -> Option<RunRecord> {
     // The last sample of a run is somewhat older than its end.
-    let filter = AuditFilter {
-        since: ended_at.plus_seconds(-300),
-        until: ended_at.plus_seconds(60),
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
-    };
+    let filter = AuditFilter::for_period(ended_at.plus_seconds(-300), ended_at.plus_seconds(60));
     let mut before = None;
     for _ in 0..MAX_PAGES {
         let query = RunQuery {
@@ -164,15 +155,11 @@ fn request_history(
 ) -> Option<AuditSummary> {
     let (_, process) = explained.uses.first()?;
     let owner = process.owner.last_known();
+    let first_seen = *process.first_seen.last_known()?;
     let filter = AuditFilter {
-        since: *process.first_seen.last_known()?,
-        until: explained.at,
         user: owner.and_then(|owner| owner.uid).map(|uid| uid.to_string()),
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
         job: Some(process.job.last_known()?.to_string()),
+        ..AuditFilter::for_period(first_seen, explained.at)
     };
     call!(daemon, short_timeout(settings), AuditSummary { filter }).ok()
 }

@@ -245,6 +245,16 @@ pub(super) const fn is_over(stage: Stage) -> bool {
     }
 }
 
+/// The exit code of an operation that ended in this stage. `settled` is the result of the
+/// report, in which what is not settled is missing.
+pub(super) const fn final_exit(stage: Stage, settled: Exit) -> Exit {
+    match (stage, settled) {
+        (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
+        (Stage::Interrupted, _) => Exit::Failed,
+        (Stage::Done | Stage::Ending | Stage::Reclaiming, settled) => settled,
+    }
+}
+
 /// Whether an error is about the connection only and says nothing about the operation.
 const fn is_connection_error(failure: &Error) -> bool {
     matches!(failure, Error::ConnectionLost(_) | Error::TimedOut { .. })

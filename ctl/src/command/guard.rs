@@ -7,15 +7,17 @@ mod replay;
 mod violations;
 
 use super::{connect, now, open_connection, rules};
-use crate::args::{Guard, GuardCommand, PolicyCommand, Snooze};
+use crate::args::{EditOptions, Guard, GuardCommand, Policy, PolicyCommand, Snooze};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
+use crate::output::guard::rules::print_rules;
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
-use crate::output::{guard, json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::output::{guard, print_answer, print_lines};
+use crate::rules_files::GUARD_CODEC;
+use crate::settings::Settings;
 use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
-use gpukill_policy::guard::rules::parse::parse;
+use gpukill_policy::guard::rules::parse::{parse, print_reference};
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{GuardMode, GuardReport};
 use gpukill_proto::json::GuardDocument;
@@ -23,6 +25,10 @@ use gpukill_proto::json::GuardDocument;
 /// Runs a subcommand of `guard`.
 pub(crate) fn run(wanted: &Guard, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let change = |edit, how| edit::run(edit, how, settings, messages);
+    let change_policy = |kind, policy: &Policy| {
+        let (edit, how) = policy_edit(kind, &policy.command)?;
+        edit::run(edit, how, settings, messages)
+    };
     match &wanted.command {
         GuardCommand::Status(_) => run_status(settings, messages),
         GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages),
@@ -31,7 +37,7 @@ pub(crate) fn run(wanted: &Guard, settings: &Settings, messages: Messages) -> Re
         GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages),
         GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
         GuardCommand::Config => rules::print_config(RulesKind::Guard, settings, messages),
-        GuardCommand::Reference => files::print_reference(),
+        GuardCommand::Reference => print_rules(&print_reference()).map(|()| Exit::Done),
         GuardCommand::Enable(how) => change(set_key_edit("global.enabled", "true"), how),
         GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how),
         GuardCommand::DryRun(how) => change(GuardEdit::SetMode(GuardMode::DryRun), how),
@@ -39,22 +45,14 @@ pub(crate) fn run(wanted: &Guard, settings: &Settings, messages: Messages) -> Re
         GuardCommand::Enforce(how) => change(GuardEdit::SetMode(GuardMode::Enforce), how),
         GuardCommand::ToggleDryRun(how) => change(GuardEdit::ToggleDryRun, how),
         GuardCommand::Set(wanted) => change(set_key_edit(&wanted.key, &wanted.value), &wanted.edit),
-        GuardCommand::User(policy) => {
-            run_policy_edit(PolicyKind::User, &policy.command, settings, messages)
+        GuardCommand::User(policy) => change_policy(PolicyKind::User, policy),
+        GuardCommand::Group(policy) => change_policy(PolicyKind::Group, policy),
+        GuardCommand::Gpu(policy) => change_policy(PolicyKind::Gpu, policy),
+        GuardCommand::Time(policy) => change_policy(PolicyKind::Time, policy),
+        GuardCommand::Rule(policy) => change_policy(PolicyKind::Rule, policy),
+        GuardCommand::Export(wanted) => {
+            rules::export(RulesKind::Guard, GUARD_CODEC, wanted, settings, messages)
         }
-        GuardCommand::Group(policy) => {
-            run_policy_edit(PolicyKind::Group, &policy.command, settings, messages)
-        }
-        GuardCommand::Gpu(policy) => {
-            run_policy_edit(PolicyKind::Gpu, &policy.command, settings, messages)
-        }
-        GuardCommand::Time(policy) => {
-            run_policy_edit(PolicyKind::Time, &policy.command, settings, messages)
-        }
-        GuardCommand::Rule(policy) => {
-            run_policy_edit(PolicyKind::Rule, &policy.command, settings, messages)
-        }
-        GuardCommand::Export(wanted) => files::export(wanted, settings, messages),
         GuardCommand::Import(wanted) => files::import(wanted, settings, messages),
     }
 }
@@ -66,13 +64,12 @@ fn set_key_edit(key: &str, value: &str) -> GuardEdit {
     }
 }
 
-fn run_policy_edit(
+/// The edit of one policy, and its options.
+fn policy_edit(
     kind: PolicyKind,
     command: &PolicyCommand,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let (edit, how) = match command {
+) -> Result<(GuardEdit, &EditOptions), Error> {
+    Ok(match command {
         PolicyCommand::Set(wanted) => {
             let edit = GuardEdit::SetPolicy {
                 kind,
@@ -88,8 +85,7 @@ fn run_policy_edit(
             };
             (edit, &wanted.edit)
         }
-    };
-    edit::run(edit, how, settings, messages)
+    })
 }
 
 /// Postpones the end of a job, or shows the effect.
@@ -108,20 +104,18 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let daemon = open_connection(settings, messages)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let status = call!(daemon, timeout, Status {})?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
+    print_answer(
+        settings,
+        || GuardDocument::from(&status.guard),
+        |style| {
             let policies = policies_in_force(&daemon, &status.guard, timeout);
             let open = edit::open_violations(&daemon, status.now, timeout);
             let open = open.map_or_else(|_| Vec::new(), |page| page.open);
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(
-                &guard::status_lines(&status.guard, &policies, &open, status.now, &style),
-                &style,
-            )?;
-        }
-    }
+            let mut lines = guard::status_lines(&status.guard, &policies, &open, status.now, style);
+            lines.extend(guard::hidden_note(&status));
+            lines
+        },
+    )?;
     Ok(Exit::Done)
 }
 

@@ -6,8 +6,7 @@ use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::holders::{HoldersView, lines};
 use crate::output::message::Messages;
-use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
+use crate::output::{json, print, print_answer};
 use crate::settings::{Format, Settings};
 use gpukill_proto::holders::{HoldersReport, Role};
 use gpukill_proto::json::HoldersDocument;
@@ -37,11 +36,10 @@ pub(crate) fn run(
         let is_wanted = |id: &DeviceId| devices.iter().any(|device| device.id == *id);
         held.retain(|report| is_wanted(&report.device.id));
     }
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&HoldersDocument::new(at, &held))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
+    print_answer(
+        settings,
+        || HoldersDocument::new(at, &held),
+        |style| {
             let shown = HoldersView {
                 devices: held
                     .iter()
@@ -58,9 +56,9 @@ pub(crate) fn run(
                     .collect(),
                 at,
             };
-            print_lines(&lines(&shown, &style), &style)?;
-        }
-    }
+            lines(&shown, style)
+        },
+    )?;
     Ok(Exit::Done)
 }
 

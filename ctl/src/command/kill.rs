@@ -5,7 +5,7 @@ mod follow;
 mod next_step;
 mod request;
 
-use super::follow::carry_out;
+use super::follow::{carry_out, final_exit};
 use super::{confirm, list, now, open_connection, scan_line, scan_timeout};
 use crate::args::Kill;
 use crate::connect::{Daemon, RequestTimeout, call};
@@ -15,16 +15,14 @@ use crate::output::kill::{
 };
 use crate::output::message::Messages;
 use crate::output::style::{OutputStyle, is_stdout_terminal, stderr_width};
-use crate::output::{json, print, print_lines};
+use crate::output::{print_answer, print_lines};
 use crate::settings::{Format, Settings};
 use follow::FollowedKill;
 use gpukill_policy::kill::consent::ConsentContext;
 use gpukill_policy::kill::outcome::completion;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
-use gpukill_proto::kill::{
-    KillPlan, KillPlanPage, KillReport, KillRequest, KillSelector, PlanId, Stage,
-};
+use gpukill_proto::kill::{KillPlan, KillPlanPage, KillRequest, KillSelector, PlanId};
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
@@ -122,41 +120,27 @@ fn carry_out_plan(
 ) -> Result<Exit, Error> {
     let kill = FollowedKill::new(plan, settings);
     let report = carry_out(kill, daemon, id, settings, messages)?.report;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            let outcome = KillResult {
-                plan,
-                report: &report,
-                me: rustix::process::getuid().as_raw(),
-            };
-            print_lines(&outcome_lines(&outcome, &style), &style)?;
-        }
-    }
-    Ok(exit_code(plan, &report))
-}
-
-fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
-    let success = Exit::from(completion(plan, report));
-    match (report.stage, success) {
-        // The processes that are not settled are missing in the report.
-        (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
-        (Stage::Interrupted, _) => Exit::Failed,
-        (Stage::Done | Stage::Ending | Stage::Reclaiming, success) => success,
-    }
+    let outcome = KillResult {
+        plan,
+        report: &report,
+        me: rustix::process::getuid().as_raw(),
+    };
+    print_answer(
+        settings,
+        || KillReportDocument::from(&report),
+        |style| outcome_lines(&outcome, style),
+    )?;
+    let success = completion(plan, &report);
+    Ok(final_exit(report.stage, success.into()))
 }
 
 /// Prints a plan to stdout.
 fn print_plan(plan: &KillPlan, detail: PlanDetail, settings: &Settings) -> Result<(), Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&KillPlanDocument::from(plan))?),
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, detail, &style), &style)
-        }
-    }
+    print_answer(
+        settings,
+        || KillPlanDocument::from(plan),
+        |style| plan_lines(plan, detail, style),
+    )
 }
 
 /// Prints a plan before it is carried out, unless the output is for programs.
@@ -185,14 +169,7 @@ fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Res
             messages.question_subject(&line.paint(&style));
         }
     }
-    if confirm::ask_yes_no(question(plan)) {
-        return Ok(());
-    }
-    Err(Error::NotDone {
-        what: "nothing was ended".into(),
-        hint: None,
-        exit: Exit::Failed,
-    })
+    confirm::agreement(question(plan), "nothing was ended")
 }
 
 /// Whether the error alone says as much as the plan, which holds for one process.

@@ -109,14 +109,8 @@ fn own_past_ends(
     let since = now.plus_seconds(-DAY_SECONDS);
     let query = RunQuery {
         filter: AuditFilter {
-            since,
-            until: now.plus_seconds(1),
             user: Some(user.to_string()),
-            process: None,
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
+            ..AuditFilter::for_period(since, now.plus_seconds(1))
         },
         unit: RunUnit::Job,
         extent: RunExtent::Whole,

@@ -2,21 +2,21 @@
 
 mod follow;
 
-use super::follow::carry_out;
+use super::follow::{carry_out, final_exit};
 use super::{confirm, open_connection, scan_line, scan_timeout};
 use crate::args::Reset;
 use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
+use crate::output::print_answer;
 use crate::output::reset::{closing_lines, plan_lines, question};
 use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use follow::FollowedReset;
 use gpukill_policy::reset::outcome::{ResetCompletion, completion, refused_completion};
 use gpukill_proto::json::{ResetPlanDocument, ResetReportDocument};
-use gpukill_proto::kill::{PlanId, Stage};
-use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetRequest, Unblocker};
+use gpukill_proto::kill::PlanId;
+use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetRequest, Unblocker};
 
 /// Signal timeout for holders; the default of `kill`.
 const SIGNAL_TIMEOUT_MS: u64 = 5_000;
@@ -46,11 +46,7 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
     };
     if !wanted.yes && !confirm::can_ask() {
         print_plan(&plan, settings)?;
-        return Err(Error::NotDone {
-            what: "nothing was reset: there is no terminal to ask on".into(),
-            hint: Some("--yes does it without asking".into()),
-            exit: Exit::BadUsage,
-        });
+        return Err(confirm::no_terminal_error("nothing was reset"));
     }
     let daemon = if wanted.yes {
         daemon
@@ -74,25 +70,13 @@ fn carry_out_plan(
 ) -> Result<Exit, Error> {
     let reset = FollowedReset::new(plan, settings);
     let report = carry_out(reset, daemon, id, settings, messages)?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ResetReportDocument::from(&report))?)?,
-        // Only the settings can select formats that this command does not have. Each GPU was
-        // reported when it was done.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&closing_lines(&report, &style), &style)?;
-        }
-    }
-    Ok(exit_code(&report))
-}
-
-fn exit_code(report: &ResetReport) -> Exit {
-    match (report.stage, Exit::from(completion(report))) {
-        // The GPUs that are not settled are missing in the report.
-        (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
-        (Stage::Interrupted, _) => Exit::Failed,
-        (Stage::Done | Stage::Ending | Stage::Reclaiming, exit) => exit,
-    }
+    // Each GPU was reported to a person when it was done.
+    print_answer(
+        settings,
+        || ResetReportDocument::from(&report),
+        |style| closing_lines(&report, style),
+    )?;
+    Ok(final_exit(report.stage, completion(&report).into()))
 }
 
 impl From<ResetCompletion> for Exit {
@@ -125,13 +109,11 @@ fn nothing_reset_error(plan: &ResetPlan) -> Error {
 
 /// Prints a plan to stdout.
 fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ResetPlanDocument::from(plan))?),
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, &style), &style)
-        }
-    }
+    print_answer(
+        settings,
+        || ResetPlanDocument::from(plan),
+        |style| plan_lines(plan, style),
+    )
 }
 
 /// Asks. The answer no is an error, because nothing is done.
@@ -149,12 +131,5 @@ fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Re
         }
         Format::Table | Format::Ndjson | Format::Csv => print_plan(plan, settings)?,
     }
-    if confirm::ask_yes_no(&question(plan)) {
-        return Ok(());
-    }
-    Err(Error::NotDone {
-        what: "nothing was reset".into(),
-        hint: None,
-        exit: Exit::Failed,
-    })
+    confirm::agreement(&question(plan), "nothing was reset")
 }

@@ -9,10 +9,9 @@ use crate::output::guard::rules::{
     Difference, EditView, print_rules, rogue_statement, rogue_summary,
 };
 use crate::output::message::Messages;
-use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines, rogue};
+use crate::output::{print_answer, rogue};
 use crate::rules_files::ROGUE_CODEC;
-use crate::settings::{Format, Settings};
+use crate::settings::Settings;
 use gpukill_policy::rogue::lints::{lint, lint_unknown_users, named_users};
 use gpukill_policy::rogue::read::{print_defaults, read};
 use gpukill_policy::rogue::rules::RogueRules;
@@ -29,7 +28,7 @@ pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Re
     match &wanted.command {
         RogueCommand::Scan(wanted) => run_scan(wanted, settings, messages),
         RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings, messages),
-        RogueCommand::Reference => print_reference(),
+        RogueCommand::Reference => print_rules(&print_defaults()).map(|()| Exit::Done),
         RogueCommand::Check(wanted) => check(wanted, settings, messages),
         RogueCommand::Set(wanted) => {
             let edit = RogueEdit::SetKey {
@@ -58,14 +57,11 @@ fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Ex
     let timeout = RequestTimeout::starting_now(settings.timeout.max(HISTORY_SCAN_TIMEOUT));
     let hours = wanted.hours;
     let report = call!(daemon, timeout, Scan { hours })?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&rogue::document(&report))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&rogue::scan_lines(&report, now(), &style), &style)?;
-        }
-    }
+    print_answer(
+        settings,
+        || rogue::document(&report),
+        |style| rogue::scan_lines(&report, now(), style),
+    )?;
     Ok(Exit::Done)
 }
 
@@ -155,10 +151,4 @@ impl HostChecks for RogueHostChecks {
             effect: None,
         }
     }
-}
-
-/// Prints every key with its default as a file to start from. Needs no daemon.
-fn print_reference() -> Result<Exit, Error> {
-    print_rules(&print_defaults())?;
-    Ok(Exit::Done)
 }

@@ -12,7 +12,7 @@ use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::text::Line;
 use crate::output::{guard::rules, print_lines};
-use crate::rules_files::{self, RulesCodec, RulesFileError, RulesFileFormat};
+use crate::rules_files::{self, RulesCodec, RulesFileError};
 use crate::settings::Settings;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::Lint;
@@ -118,7 +118,7 @@ pub(super) fn check<M: Display>(
             {
                 return Ok(exit);
             }
-            (file, text, RulesFileFormat::Toml)
+            (file, text, RulesFormat::Toml)
         }
     };
     let style = OutputStyle::for_stdout(settings);
@@ -198,22 +198,10 @@ pub(super) fn read_rules<M: Display>(
 }
 
 /// The format that was typed, else that of the file's extension, else that of its text.
-fn file_format(file: &Path, typed: Option<RulesFormat>, text: &str) -> RulesFileFormat {
-    let typed = typed.map(RulesFileFormat::from);
-    let named = || RulesFileFormat::from_path(file);
+fn file_format(file: &Path, typed: Option<RulesFormat>, text: &str) -> RulesFormat {
     typed
-        .or_else(named)
-        .unwrap_or_else(|| RulesFileFormat::from_text(text))
-}
-
-impl From<RulesFormat> for RulesFileFormat {
-    fn from(typed: RulesFormat) -> Self {
-        match typed {
-            RulesFormat::Toml => Self::Toml,
-            RulesFormat::Json => Self::Json,
-            RulesFormat::Yaml => Self::Yaml,
-        }
-    }
+        .or_else(|| RulesFormat::from_path(file))
+        .unwrap_or_else(|| RulesFormat::from_text(text))
 }
 
 fn print_notices(notices: &[String], messages: Messages) {
@@ -259,9 +247,8 @@ pub(super) fn export<M: Display>(
     let (file, revision, text) =
         daemon.rules(kind, RequestTimeout::starting_now(settings.timeout))?;
     warn_no_file(kind, &file, revision.as_ref(), messages);
-    let named = || wanted.file.as_deref().and_then(RulesFileFormat::from_path);
-    let format = wanted.format.map(RulesFileFormat::from).or_else(named);
-    let format = format.unwrap_or(RulesFileFormat::Toml);
+    let named = || wanted.file.as_deref().and_then(RulesFormat::from_path);
+    let format = wanted.format.or_else(named).unwrap_or(RulesFormat::Toml);
     let text = rules_files::export(language, &text, format, &ProgramYaml);
     let text = text.map_err(|why| Error::Usage(format!("{file}: {why}")))?;
     match goal {
@@ -297,27 +284,30 @@ pub(super) fn import(
         true => EditConsequences::default(),
         false => host_checks.consequences(text, &daemon, timeout()),
     };
-    let shown = |report: &EditReport, doing| {
+    let shown = |report: &EditReport, doing, difference| {
         let view = EditView {
             doing,
-            difference: Difference::from_options(&wanted.edit),
+            difference,
             statement: &statement,
         };
-        print_lines(
-            &guard::edit_lines(report, view, effect.as_ref(), now(), &style),
-            &style,
-        )
+        guard::edit_lines(report, view, effect.as_ref(), now(), &style)
     };
-    let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
+    let is_question = !wanted.edit.dry_run && !is_nothing && !wanted.edit.yes;
+    let shows = wanted.edit.dry_run || is_nothing || is_question;
     if shows {
-        shown(&planned, Mode::DryRun)?;
+        // Nobody can agree to changes unseen: another person's limit may go.
+        let lines = shown(&planned, Mode::DryRun, Difference::Shown);
+        match is_question {
+            true => confirm::print_subject(&lines, &style, messages)?,
+            false => print_lines(&lines, &style)?,
+        }
         print_notices(&planned.warnings, messages);
         warn_about_host();
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
     }
-    let daemon = if wanted.edit.unasked.yes {
+    let daemon = if wanted.edit.yes {
         daemon
     } else {
         // The daemon hangs up on an idle connection, and a person may take time to answer.
@@ -339,7 +329,8 @@ pub(super) fn import(
         new.retain(|warning| !planned.warnings.contains(warning));
         print_notices(&new, messages);
     } else {
-        shown(&report, Mode::Apply)?;
+        let difference = Difference::from_options(&wanted.edit);
+        print_lines(&shown(&report, Mode::Apply, difference), &style)?;
         print_notices(&report.warnings, messages);
         warn_about_host();
     }

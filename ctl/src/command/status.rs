@@ -10,12 +10,13 @@ use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::own_job_lines;
 use crate::output::message::Messages;
+use crate::output::print_answer;
 use crate::output::status::lines;
-use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::settings::Settings;
+use gpukill_policy::health::is_program_fault;
 use gpukill_proto::guard::GuardMode;
 use gpukill_proto::json::StatusDocument;
+use gpukill_proto::status::DaemonStatus;
 
 /// Requests the status and prints it.
 pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
@@ -25,25 +26,35 @@ pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> R
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
     let status = call!(daemon, timeout, Status {})?;
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &style);
-            if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
-                // The status is worth showing without the caller's own jobs.
-                if let Ok(annotated) = daemon.snapshot(None, timeout) {
-                    lines.extend(own_job_lines(
-                        &annotated,
-                        status.caller.uid,
-                        status.now,
-                        &style,
-                    ));
-                }
+    print_answer(
+        settings,
+        || StatusDocument::from(&status),
+        |style| {
+            // The status is worth showing without the caller's own jobs and the times of XIDs.
+            let annotated = match has_own_jobs(&status) || has_xids(&status) {
+                true => daemon.snapshot(None, timeout).ok(),
+                false => None,
+            };
+            let devices = annotated.as_ref().map(|it| it.snapshot.devices.as_slice());
+            let devices = devices.unwrap_or_default();
+            let mut lines = lines(&status, devices, env!("CARGO_PKG_VERSION"), style);
+            if let Some(annotated) = annotated.filter(|_| has_own_jobs(&status)) {
+                let uid = status.caller.uid;
+                lines.extend(own_job_lines(&annotated, uid, status.now, style));
             }
-            print_lines(&lines, &style)?;
-        }
-    }
+            lines
+        },
+    )?;
     Ok(Exit::Done)
+}
+
+/// Whether the guard may be about to end jobs of the caller.
+fn has_own_jobs(status: &DaemonStatus) -> bool {
+    status.guard.mode > GuardMode::DryRun && status.guard.open > 0
+}
+
+/// Whether a GPU had an XID that is no program's fault.
+fn has_xids(status: &DaemonStatus) -> bool {
+    let mut xids = status.counters.xids.iter();
+    xids.any(|counted| counted.xid.is_none_or(|code| !is_program_fault(code)))
 }

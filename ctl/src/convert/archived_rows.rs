@@ -2,7 +2,7 @@
 
 use super::rows_to_parquet;
 use crate::archive::{ArchiveKind, CommandLines};
-use crate::output::csv::{action_columns, record_columns, run_columns};
+use crate::output::csv::column_names;
 use gpukill_proto::audit::{ActionRecord, AuditRecord, RunRecord};
 use gpukill_proto::json::{ActionDocument, AuditDocument, RunDocument};
 use serde_json::Value;
@@ -53,16 +53,24 @@ pub(super) fn write(kind: ArchiveKind, commands: CommandLines) -> io::Result<()>
     }
 }
 
+/// The column of the kind of an action. Readers of partitioned files take `kind` from the path.
+const ACTION_KIND_COLUMN: &str = "action";
+
 /// The columns of a kind.
 pub(crate) fn columns(kind: ArchiveKind) -> Vec<&'static str> {
-    let (mut columns, others) = match kind {
-        ArchiveKind::Devices => (record_columns(), PROCESS_COLUMNS),
-        ArchiveKind::Processes => (record_columns(), DEVICE_COLUMNS),
-        ArchiveKind::Actions => (action_columns(), &[][..]),
-        ArchiveKind::Runs => (run_columns(), &[][..]),
+    let (fields, others) = match kind {
+        ArchiveKind::Devices => (AuditDocument::FIELDS, PROCESS_COLUMNS),
+        ArchiveKind::Processes => (AuditDocument::FIELDS, DEVICE_COLUMNS),
+        ArchiveKind::Actions => (ActionDocument::FIELDS, &[][..]),
+        ArchiveKind::Runs => (RunDocument::FIELDS, &[][..]),
     };
-    columns.retain(|column| !others.contains(column));
-    columns
+    let columns = column_names(fields).into_iter();
+    let columns = columns.filter(|column| !others.contains(column));
+    let columns = columns.map(|column| match column {
+        "kind" => ACTION_KIND_COLUMN,
+        column => column,
+    });
+    columns.collect()
 }
 
 /// A row from a document: a plan and an outcome become JSON in a text.
@@ -74,6 +82,11 @@ fn row(mut document: Value, commands: CommandLines) -> serde_json::Result<Value>
         if let (Some(label), Some(name)) = (document.get_mut("label"), name) {
             *label = name;
         }
+    }
+    if let Some(fields) = document.as_object_mut()
+        && let Some(kind) = fields.remove("kind")
+    {
+        fields.insert(ACTION_KIND_COLUMN.to_owned(), kind);
     }
     for name in ["plan", "outcome"] {
         match document.get_mut(name) {
@@ -168,12 +181,35 @@ mod tests {
         }
     }
 
+    /// DuckDB and pandas add a column for each partition of the path.
+    #[test]
+    fn no_column_has_the_name_of_a_partition() {
+        let date = chrono::NaiveDate::MIN;
+        for kind in ArchiveKind::ALL {
+            let path = crate::archive::file_path(kind, date, "box");
+            let partitions = path
+                .iter()
+                .filter_map(|part| part.to_str()?.split_once('='));
+            let partitions: Vec<&str> = partitions.map(|(name, _)| name).collect();
+            assert_eq!(partitions, ["kind", "date"]);
+            let columns = columns(kind);
+            let is_partition = |column: &&&str| partitions.contains(*column);
+            assert_eq!(columns.iter().find(is_partition), None, "{kind:?}");
+            assert!(!columns.contains(&"host"), "{kind:?}");
+        }
+        let rows = documents(ArchiveKind::Actions, CommandLines::Kept);
+        for (row, record) in rows.iter().zip(actions()) {
+            assert_eq!(row["action"], record.kind);
+        }
+    }
+
     #[test]
     fn columns_of_both_subjects_are_those_of_a_record() {
         let [devices, processes] = [ArchiveKind::Devices, ArchiveKind::Processes].map(columns);
         let is_in_one = |name: &&str| devices.contains(name) || processes.contains(name);
-        assert!(record_columns().iter().all(is_in_one));
-        let other = |name: &&&str| !record_columns().contains(*name);
+        let all = column_names(AuditDocument::FIELDS);
+        assert!(all.iter().all(is_in_one));
+        let other = |name: &&&str| !all.contains(*name);
         let unknown = PROCESS_COLUMNS.iter().chain(DEVICE_COLUMNS).find(other);
         assert_eq!(unknown, None);
         assert!(!devices.contains(&"pid") && !processes.contains(&"power_w"));

@@ -59,6 +59,9 @@ const RESET_CODES: &[Exit] = &[
     NoMatch,
 ];
 
+/// The program that the command becomes returns the others.
+const WEB_CODES: &[Exit] = &[Done, Failed, BadUsage, NotSupported, Unreachable];
+
 /// The exit codes of a command, by its names after the program's; all codes for the program
 /// itself.
 #[must_use]
@@ -68,6 +71,7 @@ pub fn command_exit_codes(path: &[&str]) -> &'static [Exit] {
         ["completions"] | ["guard" | "rogue", "check" | "reference"] => OFFLINE_CODES,
         ["list" | "holders" | "explain"] => DRIVER_CODES,
         ["kill"] => KILL_CODES,
+        ["web"] => WEB_CODES,
         ["reset"] => RESET_CODES,
         ["audit", "archive"] => ARCHIVE_CODES,
         ["audit"] | ["audit", "actions" | "timeline" | "export" | "series"] => LOOKUP_CODES,

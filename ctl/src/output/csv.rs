@@ -4,8 +4,8 @@
 use super::json;
 use crate::exit::Error;
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, RunDocument,
-    SeriesRowDocument, TimelineDocument, WeekDocument,
+    ActionDocument, AuditDocument, GpuDocument, ListDocument, OwnerTimeDocument, ProcessDocument,
+    TimelineDocument,
 };
 use gpukill_proto::text::sanitize;
 use serde::Serialize;
@@ -109,49 +109,45 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
-/// The names of the columns of a record.
-pub(crate) fn record_columns() -> Vec<&'static str> {
-    column_names(AuditDocument::FIELDS)
-}
-
-/// The names of the columns of an action.
-pub(crate) fn action_columns() -> Vec<&'static str> {
-    column_names(ActionDocument::FIELDS)
-}
-
-/// The names of the columns of a run.
-pub(crate) fn run_columns() -> Vec<&'static str> {
-    column_names(RunDocument::FIELDS)
-}
-
-fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
+/// The names of the columns of a document with these fields, each of which is a column.
+pub(crate) fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
     let columns = columns(fields, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
 }
 
 /// A row for each record.
 pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Error> {
-    rows(&columns(AuditDocument::FIELDS, &[]), records, None, header)
+    documents(AuditDocument::FIELDS, records, header)
 }
 
-/// A row for each run.
-pub(crate) fn runs(runs: &[RunDocument], header: Header) -> Result<String, Error> {
-    rows(&columns(RunDocument::FIELDS, &[]), runs, None, header)
+/// A row for each document with these fields, each of which is a column.
+pub(crate) fn documents(
+    fields: &[&'static str],
+    documents: &[impl Serialize],
+    header: Header,
+) -> Result<String, Error> {
+    rows(&columns(fields, &[]), documents, None, header)
 }
 
-/// A row for each bucket of usage over time.
-pub(crate) fn series_rows(buckets: &[SeriesRowDocument], header: Header) -> Result<String, Error> {
-    rows(
-        &columns(SeriesRowDocument::FIELDS, &[]),
-        buckets,
-        None,
-        header,
-    )
-}
+/// The columns of the usage of an owner. Its document has a part that is flattened.
+const OWNER_COLUMNS: [&str; 11] = [
+    "owner",
+    "owner_uid",
+    "owner_kind",
+    "gpu_hours",
+    "busy_hours",
+    "idle_hours",
+    "unknown_hours",
+    "idle_pct",
+    "memory_gib_hours",
+    "memory_max_bytes",
+    "runs",
+];
 
-/// A row for each week.
-pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Error> {
-    rows(&columns(WeekDocument::FIELDS, &[]), weeks, None, header)
+/// A row for each owner of a summary, after the column names.
+pub(crate) fn owners(owners: &[OwnerTimeDocument]) -> Result<String, Error> {
+    let columns = OWNER_COLUMNS.map(|name| (name, name, ""));
+    rows(&columns, owners, None, Header::First)
 }
 
 /// A row for each entry of a timeline; its record stays JSON.
@@ -163,7 +159,7 @@ pub(crate) fn timeline(entries: &[TimelineDocument], header: Header) -> Result<S
         })
     });
     let flat = flat.collect::<Result<Vec<_>, Error>>()?;
-    rows(&columns(TimelineDocument::FIELDS, &[]), &flat, None, header)
+    documents(TimelineDocument::FIELDS, &flat, header)
 }
 
 /// A document as a text in one field.
@@ -182,7 +178,7 @@ pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<Stri
         })
     });
     let flat = flat.collect::<Result<Vec<_>, Error>>()?;
-    rows(&columns(ActionDocument::FIELDS, &[]), &flat, None, header)
+    documents(ActionDocument::FIELDS, &flat, header)
 }
 
 fn rows(
@@ -291,6 +287,21 @@ mod tests {
         let list = ListDocument::new(&snapshot, &fixtures::brief(), &fixtures::suspected());
         let rows = processes(&list, Header::Printed).expect("texts");
         assert!(rows.contains(",'=HYPERLINK(1),"), "{rows}");
+    }
+
+    #[test]
+    fn owner_has_a_column_for_each_field() {
+        let summary = fixtures::summary();
+        let documents: Vec<OwnerTimeDocument> =
+            summary.owners.iter().map(OwnerTimeDocument::from).collect();
+        let first = serde_json::to_value(&documents[0]).expect("plain values");
+        let mut fields: Vec<&String> = first.as_object().expect("an object").keys().collect();
+        fields.sort();
+        let mut expected = OWNER_COLUMNS;
+        expected.sort_unstable();
+        assert_eq!(fields, expected);
+        let rows = owners(&documents).expect("texts");
+        assert_eq!(rows.lines().count(), 1 + documents.len());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::owner_cells::{holder_owner, location, process_owner};
 use super::rogue;
 use super::status::labelled;
 use super::style::{OutputStyle, Symbols};
-use super::text::{Line, Tone, escaped, wrap};
+use super::text::{Line, Tone, escaped, escaped_lines};
 use super::value::{clock, gpu, percent_cell, reading, size};
 use gpukill_proto::audit::AuditSummary;
 use gpukill_proto::guard::GuardMode;
@@ -37,12 +37,9 @@ pub(crate) fn lines(
     detail: ExplainDetail,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = wrapped_lines(&title(explained, style.symbols), Tone::Strong, style);
-    lines.extend(wrapped_lines(
-        &start_text(explained, style),
-        Tone::Plain,
-        style,
-    ));
+    let mut lines = escaped_lines(&title(explained, style.symbols), Tone::Strong, style);
+    let started = start_text(explained, style);
+    lines.extend(escaped_lines(&started, Tone::Plain, style));
     lines.push(Line::default());
     for (name, what) in rows(explained, detail, style) {
         lines.extend(labelled(&name, &what, Tone::Plain, NAME_WIDTH, style));
@@ -381,7 +378,7 @@ fn finding_lines(
     let only_holder =
         only_holder.map(|holder| format!(" of {}", holder_owner(holder, style.symbols)));
     let what = finding::text(finding, &only_holder.unwrap_or_default());
-    let mut lines = wrapped_lines(&format!("GPU {index}: {what}."), Tone::Strong, style);
+    let mut lines = escaped_lines(&format!("GPU {index}: {what}."), Tone::Strong, style);
     let holders: Vec<&Holder> = explained
         .holds
         .iter()
@@ -395,14 +392,6 @@ fn finding_lines(
     };
     lines.extend(finding::details(finding, &holders, may_end, style));
     lines
-}
-
-fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&escaped(text, style.symbols), 0, 2, style.width);
-    texts
-        .into_iter()
-        .map(|text| Line::with_tone(text, tone))
-        .collect()
 }
 
 #[cfg(test)]

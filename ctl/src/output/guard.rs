@@ -23,7 +23,7 @@ use self::rules::{EditView, is_no_change};
 use super::markers::WOULD_HAVE_ENDED;
 use super::status::labelled;
 use super::style::OutputStyle;
-use super::text::{Line, Tone, escaped, wrap};
+use super::text::{Line, Tone, escaped, wrapped_lines};
 use super::value::{clock, counted, future_time};
 use crate::connect::Mode;
 use gpukill_policy::guard::rules::description::PolicyDescription;
@@ -32,6 +32,8 @@ use gpukill_proto::guard::{
     EditReport, GuardMode, GuardReport, MAX_IDLE_SERVICES, OpenViolation, RuleKind, RulesDoubt,
     SnoozedRule,
 };
+use gpukill_proto::reading::Reading;
+use gpukill_proto::status::DaemonStatus;
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 
@@ -172,6 +174,15 @@ pub(super) fn status_line(report: &GuardReport) -> String {
     let today = today_text(report);
     format!("{mode}; {rules}, {open}; {today}")
 }
+
+/// The note for a caller who does not see other users: what is hidden is not zero.
+pub(crate) fn hidden_note(status: &DaemonStatus) -> Option<Line> {
+    let is_hidden = status.counters.decisions == Reading::Withheld;
+    is_hidden.then(|| Line::with_tone(HIDDEN_NOTE, Tone::Faint))
+}
+
+/// Shown where other users are hidden from the caller.
+const HIDDEN_NOTE: &str = "only your own violations: those of other users are hidden";
 
 /// Rules on behaviour concern unusually many people, and the consequence.
 fn doubt_text(mode: GuardMode, doubt: &RulesDoubt) -> String {
@@ -368,8 +379,9 @@ pub(crate) fn snooze_lines(
             }
         }
     });
-    let lines = texts.flat_map(|text| wrap(&text, 0, 2, style.width));
-    lines.map(Line::plain).collect()
+    texts
+        .flat_map(|text| wrapped_lines(&text, Tone::Plain, style))
+        .collect()
 }
 
 /// The changes of an edit, made or planned, and its effect on jobs.

@@ -7,8 +7,8 @@ use super::list::processes::{command_line, ended_text};
 use super::owner_cells::holder_owner;
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::text::{Line, Tone, escaped, wrap};
-use super::value::{clock, gib, reading};
+use super::text::{Line, Tone, escaped, wrapped_lines};
+use super::value::{clock, gib, ranges, reading};
 use gpukill_policy::holders::full_program_name;
 use gpukill_policy::memory::noise_threshold;
 use gpukill_proto::holders::{
@@ -33,28 +33,61 @@ pub(crate) struct HoldersView<'a> {
 /// The lines of one answer.
 pub(crate) fn lines(shown: &HoldersView<'_>, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
+    let incomplete = incomplete_reasons(&shown.devices);
     for report in &shown.devices {
         if !lines.is_empty() {
             lines.push(Line::default());
         }
-        lines.extend(device_lines(report, shown.at, style));
+        let index = report.device.index;
+        let own_reason = incomplete.iter().find(|(_, devices)| *devices == [index]);
+        let own_reason = own_reason.map(|(why, _)| *why);
+        lines.extend(device_lines(report, own_reason, shown.at, style));
     }
-    let closing = closing_lines(shown, style.symbols);
+    let mut closing = closing_lines(shown, style.symbols);
+    // The same reason is stated once for all its devices.
+    for (why, devices) in incomplete.iter().filter(|(_, devices)| devices.len() > 1) {
+        let why = escaped(why, style.symbols);
+        closing.push(format!(
+            "{}: there may be others: {why}",
+            gpu_ranges(devices)
+        ));
+    }
     if !lines.is_empty() && !closing.is_empty() {
         lines.push(Line::default());
     }
     for text in closing {
-        lines.extend(wrap(&text, 0, 2, style.width).into_iter().map(Line::plain));
+        lines.extend(wrapped_lines(&text, Tone::Plain, style));
     }
     lines
 }
 
-fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> Vec<Line> {
+/// The reasons why devices may have other holders, each with the devices. A finding states its
+/// device's reason itself.
+fn incomplete_reasons<'a>(devices: &[&'a HoldersReport]) -> Vec<(&'a str, Vec<u32>)> {
+    let mut reasons: Vec<(&str, Vec<u32>)> = Vec::new();
+    for report in devices.iter().filter(|report| report.findings.is_empty()) {
+        let Some(why) = report.device.incomplete_reason.as_deref() else {
+            continue;
+        };
+        let index = report.device.index;
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, indices)) => indices.push(index),
+            None => reasons.push((why, vec![index])),
+        }
+    }
+    reasons
+}
+
+/// The lines about one device; `own_reason` is why it alone may have other holders.
+fn device_lines(
+    report: &HoldersReport,
+    own_reason: Option<&str>,
+    at: Timestamp,
+    style: &OutputStyle,
+) -> Vec<Line> {
     let device = &report.device;
-    let heading = wrap(&heading(report, style.symbols), 0, 2, style.width).into_iter();
-    let mut lines: Vec<Line> = heading
-        .map(|text| Line::with_tone(text, Tone::Strong))
-        .collect();
+    let heading = heading(report, style.symbols);
+    let mut lines = wrapped_lines(&heading, Tone::Strong, style);
     lines.push(Line::default());
     if device.holders.is_empty() {
         lines.push(Line::plain(match device.incomplete_reason {
@@ -64,16 +97,10 @@ fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> V
     } else {
         lines.extend(table(report, at, style));
     }
-    // A finding states this itself.
-    if let Some(why) = device
-        .incomplete_reason
-        .as_ref()
-        .filter(|_| report.findings.is_empty())
-    {
+    if let Some(why) = own_reason {
         let why = format!("There may be others: {}", escaped(why, style.symbols));
         lines.push(Line::default());
-        let texts = wrap(&why, 0, 2, style.width).into_iter();
-        lines.extend(texts.map(|text| Line::with_tone(text, Tone::Doubtful)));
+        lines.extend(wrapped_lines(&why, Tone::Doubtful, style));
     }
     lines.extend(finding::lines(report, style));
     lines
@@ -358,21 +385,11 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
 
 /// `GPU 3`, `GPUs 1-3, 5`
 pub(super) fn gpu_ranges(indices: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for index in indices {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*index) => *last = *index,
-            Some(_) | None => ranges.push((*index, *index)),
-        }
-    }
-    let texts: Vec<String> = ranges
-        .iter()
-        .map(|(first, last)| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}-{last}")
-            }
+    let texts = ranges(indices).into_iter();
+    let texts: Vec<String> = texts
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
         })
         .collect();
     let noun = if indices.len() == 1 { "GPU" } else { "GPUs" };

@@ -20,7 +20,7 @@ use super::list::processes::command_line;
 use super::owner_cells::owner_name;
 use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::text::{Line, Tone, escaped, wrap};
+use super::text::{Line, Tone, escaped, wrapped_lines};
 use super::value::reading;
 use gpukill_proto::kill::{KillPlan, KillReport, KillTarget, PlannedAction};
 use gpukill_proto::reading::Reading;
@@ -67,7 +67,8 @@ pub(crate) fn question(plan: &KillPlan) -> &'static str {
 }
 
 pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, style: &OutputStyle) -> Vec<Line> {
-    let mut lines = heading_lines(plan, style);
+    let heading = heading::heading(plan, style.symbols);
+    let mut lines = wrapped_lines(&heading, Tone::Strong, style);
     if detail == PlanDetail::Heading {
         return lines;
     }
@@ -88,14 +89,6 @@ pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, style: &OutputStyl
     }
     lines.extend(follow_up::undetermined_lines(plan.undetermined, style));
     lines
-}
-
-fn heading_lines(plan: &KillPlan, style: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&heading::heading(plan, style.symbols), 0, 2, style.width);
-    let texts = texts.into_iter();
-    texts
-        .map(|text| Line::with_tone(text, Tone::Strong))
-        .collect()
 }
 
 /// A plan that was carried out.

@@ -1,9 +1,9 @@
-//! Why a device cannot be read, in one sentence.
+//! Why a device cannot be read, and its last error, in one sentence each.
 
 use super::style::OutputStyle;
 use super::text::escaped;
 use super::value::clock;
-use gpukill_policy::health::is_program_fault;
+use gpukill_policy::health::{is_program_fault, xid_meaning};
 use gpukill_proto::model::{Device, EventKind, GpuEvent, Loss, LossKind};
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
@@ -38,6 +38,16 @@ pub(super) fn loss_text(
     }
     let (words, remedy) = (loss.kind.label(), loss.kind.remedy());
     format!("{words} since {since} ({why}){remedy}")
+}
+
+/// `XID 79 at 13:58:03: the GPU has fallen off the bus`
+pub(super) fn xid_text(
+    (code, at): (u64, Timestamp),
+    now: Timestamp,
+    style: &OutputStyle,
+) -> String {
+    let (at, meaning) = (clock(at, now, style), xid_meaning(code));
+    format!("XID {code} at {at}: {meaning}")
 }
 
 fn explains(error: &GpuEvent, loss: &Loss) -> bool {

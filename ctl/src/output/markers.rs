@@ -1,6 +1,6 @@
 //! The column of broken rules, which appears only when a process breaks one.
 
-use super::style::{OutputStyle, Symbols};
+use super::style::OutputStyle;
 use super::table::Cell;
 use super::text::Tone;
 use super::value::time_or_weekday;
@@ -30,26 +30,16 @@ impl<'a> RuleColumn<'a> {
         !find_marks(process, self.0).is_empty()
     }
 
-    /// The cell of a process, if the column is needed.
-    pub(super) fn cell(
-        self,
-        process: &GpuProcess,
-        now: Timestamp,
-        style: &OutputStyle,
-    ) -> Option<Cell> {
+    /// The cell of a process.
+    pub(super) fn cell(self, process: &GpuProcess, now: Timestamp, style: &OutputStyle) -> Cell {
         let marks = find_marks(process, self.0);
         match marks.first() {
             Some(first) => {
                 let text = mark_text(first, marks.len() - 1, now, style);
-                Some(Cell::with_tone(text, Tone::Doubtful))
+                Cell::with_tone(text, Tone::Doubtful)
             }
-            None => self.empty_cell(style.symbols),
+            None => Cell::plain(style.symbols.placeholder()),
         }
-    }
-
-    /// The cell of a row without a process, if the column is needed.
-    pub(super) fn empty_cell(self, symbols: Symbols) -> Option<Cell> {
-        self.is_needed().then(|| Cell::plain(symbols.placeholder()))
     }
 }
 

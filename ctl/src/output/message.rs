@@ -161,6 +161,7 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
             error.insert(kind, ContextValue::String(shown));
         }
     }
+    let own_hint = own_hint(&error);
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(&text) {
@@ -178,7 +179,8 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
         _ => {
             let (mistake, suggestion) = split_usage_error(&text);
             print_message("gpukillctl: ", &mistake);
-            print_message("hint: ", suggestion.unwrap_or(HELP_HINT));
+            let hint = own_hint.as_deref().or(suggestion);
+            print_message("hint: ", hint.unwrap_or(HELP_HINT));
             Exit::BadUsage
         }
     }
@@ -186,6 +188,49 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
 
 /// When no name is similar to the typed one.
 const HELP_HINT: &str = "gpukillctl --help, or --help after a command";
+
+/// The hint for a mistake that clap has no similar name for, or a wrong one.
+fn own_hint(error: &clap::Error) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        Some(_) | None => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            command_meant_by(context(ContextKind::InvalidSubcommand)?).map(str::to_owned)
+        }
+        // The PIDs of `kill`.
+        ErrorKind::ValueValidation if context(ContextKind::InvalidArg)? == "[PID]..." => {
+            let typed = context(ContextKind::InvalidValue)?;
+            let is_name = typed.starts_with(|first: char| first.is_ascii_alphabetic())
+                && typed
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+            is_name
+                .then(|| format!("by name: --filter {typed}; by command line: --command {typed}"))
+        }
+        ErrorKind::TooManyValues => Some(match context(ContextKind::InvalidArg)? {
+            details if details.ends_with("--details") => "--no-details turns it off".to_owned(),
+            _ => "this option takes no value".to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// The command that this name means, which is an option here or a command of other programs.
+fn command_meant_by(typed: &str) -> Option<&'static str> {
+    Some(match typed {
+        "summary" => "gpukillctl audit --summary",
+        "samples" => "gpukillctl audit --samples",
+        "weekly" => "gpukillctl audit --weekly",
+        "top" | "watch" => "gpukillctl list --watch",
+        "ps" => "gpukillctl list --details",
+        "mode" => {
+            "gpukillctl guard status shows the mode; guard dry-run, soft, enforce and disable set it"
+        }
+        _ => return None,
+    })
+}
 
 fn shorten(typed: &str) -> String {
     match typed.char_indices().nth(MAX_SHOWN_VALUE) {
@@ -288,11 +333,45 @@ mod tests {
                 HELP_HINT,
             ),
             ("list -z", "unexpected argument '-z' found", HELP_HINT),
+            (
+                "audit summary",
+                "unrecognized subcommand 'summary'",
+                "gpukillctl audit --summary",
+            ),
+            (
+                "top",
+                "unrecognized subcommand 'top'",
+                "gpukillctl list --watch",
+            ),
+            (
+                "guard mode",
+                "unrecognized subcommand 'mode'",
+                "gpukillctl guard status shows the mode; guard dry-run, soft, enforce and disable \
+                 set it",
+            ),
+            (
+                "list --details=false",
+                "unexpected value 'false' for '--details' found; no more were expected",
+                "--no-details turns it off",
+            ),
+            (
+                "kill --mine=no",
+                "unexpected value 'no' for '--mine' found; no more were expected",
+                "this option takes no value",
+            ),
+            (
+                "kill python",
+                "invalid value 'python' for '[PID]...': expected the number of a process, like \
+                 4182: gpukillctl list --details shows them",
+                "by name: --filter python; by command line: --command python",
+            ),
         ] {
             let typed = ["gpukillctl"].into_iter().chain(line.split(' '));
             let error = parse(typed.map(OsString::from)).expect_err("it is wrong");
+            let own_hint = own_hint(&error);
             let text = error.render().to_string();
             let (found, hint) = split_usage_error(&text);
+            let hint = own_hint.as_deref().or(hint);
             let found = (found.as_str(), hint.unwrap_or(HELP_HINT));
             assert_eq!(found, (mistake, suggestion), "{line}");
         }

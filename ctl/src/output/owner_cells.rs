@@ -45,6 +45,16 @@ pub(super) fn owner_name(
     }
 }
 
+/// ` of carol`, ` of carol and dana`; empty when none is known.
+pub(super) fn of_owners(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => format!(" of {one}"),
+        [one, other] => format!(" of {one} and {other}"),
+        several => format!(" of {} users", several.len()),
+    }
+}
+
 /// Where a process runs, in the most specific word: the job of a scheduler, a container, a
 /// systemd unit, a login session, a terminal. `None` means that it is known to run in none of
 /// them.

@@ -3,7 +3,7 @@
 
 use super::owner_cells::owner_name;
 use super::style::{OutputStyle, Symbols};
-use super::text::{Line, Tone, escaped, wrap};
+use super::text::{Line, Tone, escaped, wrapped_lines};
 use super::value::past_time;
 use gpukill_proto::audit::{RunEnd, RunRecord};
 use gpukill_proto::units::Timestamp;
@@ -84,8 +84,7 @@ pub(crate) fn own_past_end_lines(
     let texts = ended.into_iter().rev().take(MAX_JOBS);
     let texts = texts.map(|(_, text)| text).chain(more);
     texts
-        .flat_map(|text| wrap(&text, 0, 2, style.width))
-        .map(|text| Line::with_tone(text, Tone::Doubtful))
+        .flat_map(|text| wrapped_lines(&text, Tone::Doubtful, style))
         .collect()
 }
 

@@ -1,7 +1,7 @@
 //! The output of `reset`: for each GPU the plan, the blockers and the outcome.
 
 use super::style::{OutputStyle, Symbols};
-use super::text::{Line, Tone, escaped, wrap};
+use super::text::{Line, Tone, escaped, escaped_lines, wrap, wrapped_lines};
 use gpukill_proto::kill::{KillReport, Outcome, Respawn, Stage};
 use gpukill_proto::reset::{
     Blocker, PlannedReset, ResetOutcome, ResetPlan, ResetReport, ResetResult, ResetTarget,
@@ -36,8 +36,7 @@ pub(crate) fn plan_lines(plan: &ResetPlan, style: &OutputStyle) -> Vec<Line> {
     for (why, indices) in &shared {
         let indices: Vec<String> = indices.iter().map(u32::to_string).collect();
         let text = format!("GPUs {} cannot be reset: {why}", indices.join(", "));
-        let texts = wrap(&escaped(&text, style.symbols), 0, 2, style.width).into_iter();
-        lines.extend(texts.map(|text| Line::with_tone(text, Tone::Strong)));
+        lines.extend(escaped_lines(&text, Tone::Strong, style));
     }
     lines
 }
@@ -71,16 +70,8 @@ fn heading(
             format!("cannot be reset: {}", escaped(why, style.symbols))
         }
     };
-    let texts = wrap(
-        &format!("{}: {what}", label(target, style.symbols)),
-        0,
-        2,
-        style.width,
-    );
-    let texts = texts.into_iter();
-    texts
-        .map(|text| Line::with_tone(text, Tone::Strong))
-        .collect()
+    let text = format!("{}: {what}", label(target, style.symbols));
+    wrapped_lines(&text, Tone::Strong, style)
 }
 
 fn label(target: &ResetTarget, symbols: Symbols) -> String {
@@ -120,8 +111,7 @@ pub(crate) fn outcome_lines(outcome: &ResetOutcome, style: &OutputStyle) -> Vec<
         ResetResult::Unreachable(how) => (format!("UNREACHABLE: {how}"), Tone::Strong),
     };
     let text = format!("GPU {}: {}", outcome.index, escaped(&what, style.symbols));
-    let texts = wrap(&text, 0, 2, style.width).into_iter();
-    let mut lines: Vec<Line> = texts.map(|text| Line::with_tone(text, tone)).collect();
+    let mut lines = wrapped_lines(&text, tone, style);
     match &outcome.result {
         ResetResult::Blocked(blockers) => {
             for blocker in blockers {
@@ -147,17 +137,12 @@ fn ended_lines(report: &KillReport, style: &OutputStyle) -> Vec<Line> {
     let outcomes = report.outcomes.iter();
     let each = outcomes.flat_map(|outcome| {
         let (name, pid) = (escaped(&outcome.name, style.symbols), outcome.key.pid);
-        match &outcome.outcome {
+        let (called, what, tone) = match &outcome.outcome {
             Outcome::Ended(signal, after) => {
-                let what = format!("{pid} {name}: {signal}, {}", seconds_text(*after));
-                labelled_lines("ended", &what, Tone::Plain, style)
+                let what = format!(": {signal}, {}", seconds_text(*after));
+                ("ended", what, Tone::Plain)
             }
-            Outcome::Gone => labelled_lines(
-                "gone",
-                &format!("{pid} {name}: had ended already"),
-                Tone::Faint,
-                style,
-            ),
+            Outcome::Gone => ("gone", ": had ended already".to_owned(), Tone::Faint),
             // A process that still blocks the reset is listed as a blocker too.
             Outcome::Survived(..)
             | Outcome::Changed(_)
@@ -166,10 +151,9 @@ fn ended_lines(report: &KillReport, style: &OutputStyle) -> Vec<Line> {
             | Outcome::Unclear(_)
             | Outcome::Uninterruptible(_)
             | Outcome::Zombie(_)
-            | Outcome::Failed(_) => {
-                labelled_lines("not ended", &format!("{pid} {name}"), Tone::Doubtful, style)
-            }
-        }
+            | Outcome::Failed(_) => ("not ended", String::new(), Tone::Doubtful),
+        };
+        labelled_lines(called, &format!("{pid} {name}{what}"), tone, style)
     });
     let again = report.respawned.iter();
     let again = again.flat_map(|respawn| {
@@ -207,11 +191,10 @@ pub(crate) fn closing_lines(report: &ResetReport, style: &OutputStyle) -> Vec<Li
     if let Some(why) = &report.unrecorded {
         texts.push(format!("not recorded: {}", escaped(why, style.symbols)));
     }
-    let lines = texts
-        .iter()
-        .flat_map(|text| wrap(text, 0, 2, style.width))
-        .map(|text| Line::with_tone(text, Tone::Doubtful));
-    lines.collect()
+    let lines = texts.iter();
+    lines
+        .flat_map(|text| wrapped_lines(text, Tone::Doubtful, style))
+        .collect()
 }
 
 /// The question before a plan is carried out.

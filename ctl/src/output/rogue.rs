@@ -10,7 +10,7 @@ pub(super) use process::rows as looked;
 pub(crate) use scan::{document, scan_lines};
 
 use super::text::Tone;
-use super::value::counted;
+use super::value::{counted, counted_processes};
 use gpukill_proto::rogue::{
     MIN_ACTIONABLE_WEIGHT, MissingEvidence, Risk, RogueReport, Verdict, VerdictSummary,
 };
@@ -32,7 +32,7 @@ pub(super) fn status_rows(report: &RogueReport) -> Vec<(String, String, Tone)> {
         0 => String::new(),
         unwatched => format!(
             "; {} more than can be watched",
-            process_count(unwatched as usize)
+            counted_processes(unwatched as usize)
         ),
     };
     let mistakes = match report.mistakes.len() {
@@ -54,14 +54,6 @@ pub(super) fn status_rows(report: &RogueReport) -> Vec<(String, String, Tone)> {
     let mistakes = report.mistakes.iter();
     let mistakes = mistakes.map(|it| ("mistake".to_owned(), it.clone(), Tone::Broken));
     std::iter::once(row).chain(mistakes).collect()
-}
-
-/// `1 process`, `300 processes`
-pub(super) fn process_count(number: usize) -> String {
-    match number {
-        1 => "1 process".to_owned(),
-        several => format!("{several} processes"),
-    }
 }
 
 /// Why no rule may act on a verdict of high risk or more, as the rest of a sentence that begins

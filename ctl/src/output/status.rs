@@ -2,12 +2,14 @@
 
 pub(crate) mod report;
 
+use super::loss::xid_text;
 use super::style::{OutputStyle, Symbols};
-use super::text::{Line, Tone, escaped, wrap};
-use super::value::{clock, counted, disk_size, future_time, thousands};
+use super::text::{Line, Tone, escaped, escaped_lines, wrap};
+use super::value::{clock, counted, disk_size, future_time, short_duration, thousands};
 use crate::exit::DaemonKind;
 use crate::versions::release_mismatch;
-use gpukill_proto::model::{BackendReport, BackendState, Fault, Vendor};
+use gpukill_policy::health::recent_xid;
+use gpukill_proto::model::{BackendReport, BackendState, Device, Fault, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::status::{
     AlertValue, CallerReport, DaemonStatus, PollingReport, Right, StoreReport,
@@ -16,8 +18,13 @@ use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The lines of `gpukillctl status`, for a client of this release.
-pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -> Vec<Line> {
+/// The lines of `gpukillctl status`, for a client of this release; `devices` for their XIDs.
+pub(crate) fn lines(
+    status: &DaemonStatus,
+    devices: &[Device],
+    release: &str,
+    style: &OutputStyle,
+) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
     // Why a vendor has no device matters only when no vendor has any.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
@@ -47,6 +54,12 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
         let what = format!("fault since {since}: {}", fault.what);
         rows.push((fault.part.clone(), what, Tone::Broken));
     }
+    for device in devices {
+        if let Some(xid) = recent_xid(device, status.now) {
+            let what = xid_text(xid, status.now, style);
+            rows.push((format!("GPU {}", device.index), what, Tone::Broken));
+        }
+    }
     for alert in &status.alerts {
         let since = clock(alert.since, status.now, style);
         let what = format!("alert since {since}: {}{}", alert.what, value_text(alert));
@@ -55,36 +68,27 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
     rows.push(plain("polling", polling_text(&status.polling, status.now)));
     rows.push(plain("guard", super::guard::status_line(&status.guard)));
+    let hidden = super::guard::hidden_note(status);
+    rows.extend(hidden.map(|note| (String::new(), note.text(), Tone::Faint)));
     rows.extend(super::rogue::status_rows(&status.rogue));
     rows.push(plain("store", store_text(&status.store, status.now)));
 
-    let mut lines = vec![];
     let heading = heading(status, style.symbols);
-    lines.extend(wrapped(&heading, 0, 2, style).into_iter().map(Line::plain));
+    let mut lines = escaped_lines(&heading, Tone::Plain, style);
     let runs = match status.personal {
         true => DaemonKind::Manual,
         false => DaemonKind::Service,
     };
     if let Some(differ) = release_mismatch(&status.version, release, runs) {
-        let differ = wrapped(&differ, 0, 2, style).into_iter();
-        lines.extend(differ.map(|text| Line::with_tone(text, Tone::Doubtful)));
+        lines.extend(escaped_lines(&differ, Tone::Doubtful, style));
     }
     if let Some(group) = &status.caller.log_in_again_for {
-        let hint = wrapped(&log_in_again_text(group), 0, 2, style);
-        lines.extend(
-            hint.into_iter()
-                .map(|text| Line::with_tone(text, Tone::Doubtful)),
-        );
+        let hint = log_in_again_text(group);
+        lines.extend(escaped_lines(&hint, Tone::Doubtful, style));
     }
     if let Some(why) = &status.will_not_act {
-        let refusal = wrapped(
-            &format!("ends no process for any caller: {why}"),
-            0,
-            2,
-            style,
-        );
-        let refusal = refusal.into_iter();
-        lines.extend(refusal.map(|text| Line::with_tone(text, Tone::Doubtful)));
+        let refusal = format!("ends no process for any caller: {why}");
+        lines.extend(escaped_lines(&refusal, Tone::Doubtful, style));
     }
     lines.push(Line::default());
     // As wide as the usual labels, and two blanks.
@@ -116,10 +120,6 @@ fn value_text(alert: &AlertValue) -> String {
     }
 }
 
-fn wrapped(text: &str, first: usize, indent: usize, style: &OutputStyle) -> Vec<String> {
-    wrap(&escaped(text, style.symbols), first, indent, style.width)
-}
-
 /// A label with a text beside it, on as many lines as needed.
 pub(super) fn labelled(
     name: &str,
@@ -129,7 +129,8 @@ pub(super) fn labelled(
     style: &OutputStyle,
 ) -> Vec<Line> {
     let name = escaped(name, style.symbols);
-    let mut texts = wrapped(what, column, column, style).into_iter();
+    let what = escaped(what, style.symbols);
+    let mut texts = wrap(&what, column, column, style.width).into_iter();
     let mut first = Line::with_tone(format!(" {name:0$}", column - 1), Tone::Strong);
     first.push(texts.next().unwrap_or_default(), tone);
     std::iter::once(first)
@@ -255,20 +256,33 @@ fn store_text(store: &StoreReport, now: Timestamp) -> String {
     )
 }
 
-/// A duration, with tenths of seconds while it is short.
-fn short_duration(length: Duration) -> String {
-    if length < Duration::from_secs(10) {
-        format!("{:.1} s", length.as_secs_f64())
-    } else {
-        format_duration(length)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fixtures;
     use super::*;
     use gpukill_proto::model::FaultCode;
+
+    #[test]
+    fn hidden_violations_are_not_none() {
+        let mut status = fixtures::status();
+        let style = fixtures::style(None);
+        let note = "          only your own violations: those of other users are hidden";
+        for (decisions, expected) in [(Reading::Withheld, true), (Reading::Unsupported, false)] {
+            status.counters.decisions = decisions;
+            let shown = lines(&status, &[], "0.1.0", &style);
+            let is_noted = shown.iter().any(|line| line.text() == note);
+            assert_eq!(is_noted, expected, "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn recent_xid_has_a_row_with_its_meaning() {
+        let (status, style) = (fixtures::status(), fixtures::style(None));
+        let devices = fixtures::snapshot().devices;
+        let shown = lines(&status, &devices, "0.1.0", &style);
+        let row = " GPU 7    XID 79 at 13:58:03: the GPU has fallen off the bus";
+        assert!(shown.iter().any(|line| line.text() == row), "{shown:?}");
+    }
 
     #[test]
     fn alert_shows_the_current_value() {
@@ -299,7 +313,7 @@ mod tests {
             alert(3, full, 95, Some(96), "%"),
             alert(4, hot, 85, None, "°C"),
         ];
-        let shown = lines(&status, "0.1.0", &fixtures::style(None));
+        let shown = lines(&status, &[], "0.1.0", &fixtures::style(None));
         let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
         let since = "alert since 13:58:04";

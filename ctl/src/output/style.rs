@@ -1,8 +1,8 @@
 //! The style of the output: width, characters and colours.
 
-use crate::settings::{Colors, Settings};
+use crate::settings::{Colors, Settings, bounds};
 use rustix::termios::{isatty, tcgetwinsize};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +103,9 @@ impl Symbols {
 struct Environment {
     terminal: bool,
     terminal_width: Option<usize>,
+    /// The variable COLUMNS, by which `watch` and others say how wide the terminal behind a
+    /// pipe is.
+    columns: Option<usize>,
     no_color: bool,
     dumb: bool,
     utf8: bool,
@@ -127,6 +130,7 @@ impl OutputStyle {
                 .then(terminal_size)
                 .flatten()
                 .map(|size| size.columns),
+            columns: set("COLUMNS").and_then(|value| parse_columns(&value)),
             no_color: set("NO_COLOR").is_some(),
             dumb: set("TERM").is_some_and(|term| term == "dumb"),
             utf8: is_utf8(set),
@@ -141,7 +145,10 @@ impl OutputStyle {
             Colors::Auto => around.terminal && !around.no_color && !around.dumb,
         };
         Self {
-            width: settings.table_width.or(around.terminal_width),
+            width: settings
+                .table_width
+                .or(around.terminal_width)
+                .or(around.columns),
             color,
             symbols: if around.utf8 {
                 Symbols::Unicode
@@ -151,6 +158,13 @@ impl OutputStyle {
             zone: Zone::Local,
         }
     }
+}
+
+/// A width that `--width` would accept too.
+fn parse_columns(value: &OsStr) -> Option<usize> {
+    let columns = value.to_str()?.parse::<u64>().ok()?;
+    let columns = bounds::WIDTH.contains(&columns).then_some(columns)?;
+    usize::try_from(columns).ok()
 }
 
 /// Whether the locale's character set is UTF-8.
@@ -225,6 +239,7 @@ mod tests {
     const TERMINAL: Environment = Environment {
         terminal: true,
         terminal_width: Some(132),
+        columns: None,
         no_color: false,
         dumb: false,
         utf8: true,
@@ -273,6 +288,30 @@ mod tests {
         assert_eq!(width(Some(90), PIPE), Some(90));
         assert_eq!(width(None, TERMINAL), Some(132));
         assert_eq!(width(None, PIPE), None);
+        // The terminal itself knows better.
+        for (around, expected) in [(TERMINAL, 132), (PIPE, 80)] {
+            let around = Environment {
+                columns: Some(80),
+                ..around
+            };
+            assert_eq!(width(None, around), Some(expected));
+            assert_eq!(width(Some(90), around), Some(90));
+        }
+    }
+
+    #[test]
+    fn only_a_usable_number_of_columns_counts() {
+        for (value, expected) in [
+            ("80", Some(80)),
+            ("20", Some(20)),
+            ("19", None),
+            ("0", None),
+            ("-1", None),
+            ("99999", None),
+            ("wide", None),
+        ] {
+            assert_eq!(parse_columns(OsStr::new(value)), expected, "{value}");
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::connect::AnnotatedSnapshot;
 use crate::settings::SortKey;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::guard::GuardSummary;
+use gpukill_proto::holders::Explanation;
 use gpukill_proto::json::{AuditDocument, ListDocument, StatusDocument};
 use gpukill_proto::model::{
     Ancestor, BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Pod,
@@ -52,20 +53,39 @@ fn text(lines: &[Line], style: &OutputStyle) -> String {
 
 /// The widest style, the narrowest readable style, and ASCII only.
 fn styles() -> [(&'static str, OutputStyle); 3] {
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(100))
-    };
     [
         ("120", style(Some(120))),
         ("80", style(Some(80))),
-        ("ascii", ascii),
+        ("ascii", ascii(Some(100))),
     ]
 }
 
+fn ascii(width: Option<usize>) -> OutputStyle {
+    OutputStyle {
+        symbols: Symbols::Ascii,
+        ..style(width)
+    }
+}
+
+fn colored(width: usize) -> OutputStyle {
+    OutputStyle {
+        color: true,
+        ..style(Some(width))
+    }
+}
+
+/// The screen of `explain`.
+fn explanation_text(explained: &Explanation, style: &OutputStyle) -> String {
+    let lines = explain::lines(explained, ExplainDetail::Usual, style);
+    text(&lines, style)
+}
+
+/// No line is left unwrapped.
+const WRAPPED: fn(&str) -> bool = |_| false;
+
 /// Checks the screen in every style.
 fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
-    check_styles(name, |_| false, screen);
+    check_styles(name, WRAPPED, screen);
 }
 
 fn check_styles(
@@ -75,15 +95,36 @@ fn check_styles(
 ) {
     for (called, style) in styles() {
         let shown = text(&screen(&style), &style);
-        let most = style.width.unwrap_or(usize::MAX);
-        let mut lines = shown.lines().filter(|line| !is_unwrapped(line));
-        assert!(lines.all(|line| text::width(line) <= most), "{shown}");
+        check_fits(&shown, style.width.unwrap_or(usize::MAX), is_unwrapped);
         assert!(
             style.symbols != Symbols::Ascii || shown.is_ascii(),
             "{shown}"
         );
         check(&format!("{name}-{called}.txt"), &shown);
     }
+}
+
+/// Checks the screen at each width.
+fn check_widths(
+    name: &str,
+    widths: &[usize],
+    is_unwrapped: fn(&str) -> bool,
+    screen: impl Fn(&OutputStyle) -> String,
+) {
+    for width in widths {
+        let shown = screen(&style(Some(*width)));
+        check_fits(&shown, *width, is_unwrapped);
+        check(&format!("{name}-{width}.txt"), &shown);
+    }
+}
+
+/// Checks that no line is wider. Commands are not wrapped, so that they can be copied.
+fn check_fits(text: &str, width: usize, is_unwrapped: fn(&str) -> bool) {
+    let mut lines = text.lines().filter(|line| !is_unwrapped(line));
+    assert!(
+        lines.all(|line| text::width(line) <= width),
+        "{width}: {text}"
+    );
 }
 
 fn view(rows: Rows) -> View {
@@ -116,12 +157,9 @@ fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, style: &Outpu
 
 #[test]
 fn list_gpus_at_every_width() {
-    for width in [120, 100, 80] {
-        let style = style(Some(width));
-        let shown = listed(&snapshot(), &view(Rows::Gpus), &style);
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("list-{width}.txt"), &shown);
-    }
+    check_widths("list", &[120, 100, 80], WRAPPED, |style| {
+        listed(&snapshot(), &view(Rows::Gpus), style)
+    });
     check(
         "list-pipe.txt",
         &listed(&snapshot(), &view(Rows::Gpus), &style(None)),
@@ -130,12 +168,9 @@ fn list_gpus_at_every_width() {
 
 #[test]
 fn list_details_at_every_width() {
-    for width in [120, 100, 80] {
-        let style = style(Some(width));
-        let shown = listed(&snapshot(), &view(Rows::Processes), &style);
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("details-{width}.txt"), &shown);
-    }
+    check_widths("details", &[120, 100, 80], WRAPPED, |style| {
+        listed(&snapshot(), &view(Rows::Processes), style)
+    });
     let all = View {
         containers: true,
         max_processes: 0,
@@ -171,7 +206,7 @@ fn list_of_any_number_of_gpus_fits() {
         for width in [80, 100, 120, 160] {
             for rows in [Rows::Gpus, Rows::Processes] {
                 let shown = listed(&of(count), &view(rows), &style(Some(width)));
-                assert!(shown.lines().all(|l| text::width(l) <= width), "{shown}");
+                check_fits(&shown, width, WRAPPED);
                 screens += &format!("{width} columns\n{shown}\n");
             }
         }
@@ -209,6 +244,25 @@ fn requested_columns_and_order() {
 }
 
 #[test]
+fn order_by_idle_time_shows_short_times() {
+    let mut snapshot = snapshot();
+    snapshot.processes.retain(|process| process.pid == 48_213);
+    snapshot.processes[0].last_active = Reading::Value(Some(NOW.plus_seconds(-30)));
+    let shown = |sort| {
+        let view = View {
+            process_columns: parse_columns("pid,idle").expect("they exist"),
+            sort,
+            ..view(Rows::Processes)
+        };
+        let shown = listed(&snapshot, &view, &style(None));
+        let row = shown.lines().find(|line| line.contains("48213"));
+        row.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(shown(Some(SortKey::Idle)).as_deref(), Some("48213 30s"));
+    assert_eq!(shown(Some(SortKey::Memory)).as_deref(), Some("48213 –"));
+}
+
+#[test]
 fn requested_column_is_shown_or_named() {
     let typed = "gpu,name,temp,power,ecc,driver,cuda,fan,pstate,pcie,throttle,clock";
     for width in [40, 60, 80, 160] {
@@ -217,7 +271,7 @@ fn requested_column_is_shown_or_named() {
             ..view(Rows::Gpus)
         };
         let shown = listed(&snapshot(), &gpus, &style(Some(width)));
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{shown}");
+        check_fits(&shown, width, WRAPPED);
         let titles = shown.lines().nth(2).unwrap_or_default();
         let note = shown.split_once("no room for ");
         let note = note.and_then(|(_, note)| note.split(':').next());
@@ -231,23 +285,15 @@ fn requested_column_is_shown_or_named() {
 
 #[test]
 fn list_in_colour_and_in_ascii() {
-    let colored = OutputStyle {
-        color: true,
-        ..style(Some(120))
-    };
     check(
         "list-colored.txt",
-        &listed(&snapshot(), &view(Rows::Gpus), &colored),
+        &listed(&snapshot(), &view(Rows::Gpus), &colored(120)),
     );
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(120))
-    };
     let containers = View {
         containers: true,
         ..view(Rows::Gpus)
     };
-    let shown = listed(&snapshot(), &containers, &ascii);
+    let shown = listed(&snapshot(), &containers, &ascii(Some(120)));
     assert!(shown.is_ascii(), "{shown}");
     check("list-ascii.txt", &shown);
 }
@@ -303,7 +349,7 @@ fn quiesced_driver_is_named_below_stale_values() {
     status.will_not_act =
         Some("it is not in the host's PID namespace: pids would name others".into());
     shown += "\n";
-    shown += &text(&status::lines(&status, "0.1.0", &style), &style);
+    shown += &text(&status::lines(&status, &[], "0.1.0", &style), &style);
     check("quiesced.txt", &shown);
 }
 
@@ -326,7 +372,7 @@ fn list_without_gpus_states_why() {
 fn status_names_faults_and_rights() {
     for width in [100, 60] {
         let style = style(Some(width));
-        let shown = text(&status::lines(&status(), "0.1.0", &style), &style);
+        let shown = text(&status::lines(&status(), &[], "0.1.0", &style), &style);
         check(&format!("status-{width}.txt"), &shown);
     }
 }
@@ -353,9 +399,11 @@ fn json_has_every_value_and_reason() {
 /// A text with control characters.
 const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
 
-fn assert_steers_nothing(text: &str) {
-    let steering = text
-        .chars()
-        .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
-    assert_eq!(steering, None, "{text}");
+fn assert_steer_nothing(printed: impl IntoIterator<Item = String>) {
+    for text in printed {
+        let steering = text
+            .chars()
+            .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
+        assert_eq!(steering, None, "{text}");
+    }
 }

@@ -220,6 +220,17 @@ pub(crate) fn wrap(
     lines
 }
 
+/// A text on as many lines as needed. Every line but the first is indented.
+pub(crate) fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(text, 0, 2, style.width).into_iter();
+    texts.map(|text| Line::with_tone(text, tone)).collect()
+}
+
+/// A text of the daemon, escaped, on as many lines as needed.
+pub(crate) fn escaped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    wrapped_lines(&escaped(text, style.symbols), tone, style)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fixtures;

@@ -8,7 +8,9 @@ use super::text::Tone;
 use chrono::{DateTime, Local, NaiveDateTime};
 use gpukill_proto::model::InstanceId;
 use gpukill_proto::reading::Reading;
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use std::time::Duration;
 
 /// A reading as a cell.
 pub(crate) fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) -> Cell {
@@ -79,6 +81,23 @@ pub(crate) fn counted(number: usize, one: &str) -> String {
     }
 }
 
+/// `1 process`, `300 processes`
+pub(crate) fn counted_processes(number: usize) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        several => format!("{several} processes"),
+    }
+}
+
+/// A duration, with tenths of seconds while it is short.
+pub(crate) fn short_duration(length: Duration) -> String {
+    if length < Duration::from_secs(10) {
+        format!("{:.1} s", length.as_secs_f64())
+    } else {
+        format_duration(length)
+    }
+}
+
 /// A GPU or an instance: `3`, `3/2/0`. With slashes, as CUDA and DCGM name the instances.
 pub(crate) fn gpu(index: u32, instance: Option<InstanceId>) -> String {
     match instance {
@@ -92,19 +111,25 @@ pub(crate) fn gpus(indices: impl IntoIterator<Item = u32>) -> String {
     let mut indices: Vec<u32> = indices.into_iter().collect();
     indices.sort_unstable();
     indices.dedup();
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for index in indices {
-        match parts.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
-            Some(_) | None => parts.push((index, index)),
-        }
-    }
-    let parts = parts.into_iter().map(|(first, last)| match last - first {
+    let parts = ranges(&indices).into_iter();
+    let parts = parts.map(|(first, last)| match last - first {
         0 => first.to_string(),
         1 => format!("{first},{last}"),
         _ => format!("{first}-{last}"),
     });
     parts.collect::<Vec<_>>().join(",")
+}
+
+/// The first and the last of indices that follow each other.
+pub(crate) fn ranges(indices: &[u32]) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for index in indices {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*index) => *last = *index,
+            Some(_) | None => ranges.push((*index, *index)),
+        }
+    }
+    ranges
 }
 
 /// A bar of ten characters that shows how full something is.
@@ -140,7 +165,7 @@ pub(crate) fn clock(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> S
 }
 
 /// Times this near are shown with seconds: a grace period of 90 s reads wrong without.
-const NEAR_TIME: std::time::Duration = std::time::Duration::from_secs(600);
+const NEAR_TIME: Duration = Duration::from_secs(600);
 
 /// A future time to the minute, and to the second when it is near; with the date when that is
 /// not `now`'s.
@@ -154,7 +179,7 @@ pub(crate) fn past_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) 
     time_or_weekday(moment, now, time_format(now.since(moment)), style)
 }
 
-fn time_format(distance: std::time::Duration) -> &'static str {
+fn time_format(distance: Duration) -> &'static str {
     if distance < NEAR_TIME {
         "%H:%M:%S"
     } else {
@@ -173,13 +198,15 @@ fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, style: &OutputSt
     formatted(moment, form, style.zone)
 }
 
+/// Within this time a weekday alone names one day.
+pub(crate) const WEEKDAY_TIME: Duration = Duration::from_secs(6 * 86_400);
+
 /// The weekday and the minute of a time in the last or next six days, `Fri 14:02`; else the date
 /// and the minute.
 pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
-    const NEAR_DAYS: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
     // One of the two is 0.
     let distance = now.since(moment).max(moment.since(now));
-    let form = if distance < NEAR_DAYS {
+    let form = if distance < WEEKDAY_TIME {
         "%a %H:%M"
     } else {
         "%Y-%m-%d %H:%M"

@@ -22,10 +22,13 @@ fn actions_are_paged_up_to_the_limit() {
         assert_eq!(output.status.code(), Some(0), "{arguments}");
         (stdout(&output).lines().count(), stderr(&output))
     };
-    assert_eq!(lines("-o ndjson"), (1000, String::new()));
-    assert_eq!(lines("-o ndjson --limit 0"), (1500, String::new()));
+    // Rows do not tell that there are more, so that there are none.
+    assert_eq!(lines("-o ndjson"), (1500, String::new()));
+    assert_eq!(lines("-o csv"), (1501, String::new()));
+    assert_eq!(lines("-o ndjson --limit 10"), (10, String::new()));
     assert_eq!(lines("-o csv --limit 1500"), (1501, String::new()));
-    assert_eq!(lines("--limit 7"), (10, String::new()));
+    assert_eq!(lines("--limit 7"), (11, String::new()));
+    assert_eq!(lines("--limit 0"), (1503, String::new()));
     let output = run(&daemon.socket, "audit actions -o json --limit 801");
     let document = json(&stdout(&output));
     let actions = document["actions"].as_array().expect("it has them");
@@ -36,24 +39,93 @@ fn actions_are_paged_up_to_the_limit() {
 }
 
 #[test]
-fn empty_table_says_when_recording_began() {
+fn cut_table_says_that_there_are_more() {
     let (_directory, daemon) = started();
-    for (command, entries) in [
-        ("audit", "runs"),
-        ("audit --samples", "samples"),
-        ("audit actions", "entries"),
+    for (arguments, is_cut) in [
+        ("audit", true),
+        ("audit --limit 1", true),
+        ("audit --samples", true),
+        ("audit actions", true),
+        ("audit timeline", true),
+        ("audit --limit 0", false),
+        ("audit --limit 2500", false),
+        ("audit timeline --limit 0", false),
     ] {
-        let line = format!("{command} --since 1970-01-01 --until 1971-01-01");
-        let output = run(&daemon.socket, &line);
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}");
+        let shown = stdout(&output);
+        let last = shown.lines().last();
+        let more = last == Some("there are more: --limit 0 shows all");
+        assert_eq!(more, is_cut, "{arguments}: {last:?}");
+    }
+    for (arguments, rows) in [
+        ("audit -o csv", 2_501),
+        ("audit --samples -o ndjson", 2_500),
+        ("audit --samples -o csv --limit 5", 6),
+    ] {
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(stdout(&output).lines().count(), rows, "{arguments}");
+    }
+}
+
+#[test]
+fn empty_table_says_what_is_not_recorded() {
+    let (_directory, daemon) = started();
+    let years = "--since 1970-01-01 --until 1971-01-01";
+    for (command, entries, before) in [
+        ("audit", "runs", "2026-11-12 14:02:31"),
+        ("audit --samples", "samples", "2026-11-12 14:02:31"),
+        ("audit actions", "entries", "2100-01-01 00:00:00"),
+    ] {
+        let output = run(&daemon.socket, &format!("{command} {years}"));
         let expected = format!(
             "no {entries} · 1970-01-01 00:00:00 to 1971-01-01 00:00:00\n\
-             recording began 2100-01-01 00:00:00\n"
+             Not seen: nothing is recorded before {before}\n"
         );
         assert_eq!(
             (stdout(&output), stderr(&output)),
             (expected, String::new())
         );
     }
+    // A filter does not make it a time in which nobody used a GPU.
+    for (command, one) in [("audit", "run"), ("audit --samples", "sample")] {
+        let output = run(&daemon.socket, &format!("{command} --gpu 0 {years}"));
+        assert_eq!(output.status.code(), Some(8), "{command}");
+        assert_eq!(
+            (stdout(&output), stderr(&output)),
+            (
+                "Not seen: nothing is recorded before 2026-11-12 14:02:31\n".to_owned(),
+                format!("gpukillctl: no {one} matches\n")
+            )
+        );
+        let output = run(
+            &daemon.socket,
+            &format!("{command} --gpu 0 {years} -o json"),
+        );
+        assert_eq!(output.status.code(), Some(8), "{command}");
+        json(&stdout(&output));
+    }
+    let line = "audit --summary --gpu 0 --since 2020-01-01 --until 2020-01-08";
+    let output = run(&daemon.socket, line);
+    assert_eq!(output.status.code(), Some(8));
+    assert_eq!(
+        stderr(&output),
+        "gpukillctl: nothing is recorded of it in this time\n"
+    );
+}
+
+#[test]
+fn unknown_user_is_named() {
+    let (_directory, daemon) = started();
+    let output = run(
+        &daemon.socket,
+        "audit --user no-such-person-here --user root,1003",
+    );
+    assert_eq!(output.status.code(), Some(8));
+    assert_eq!(
+        stderr(&output),
+        "gpukillctl: no run matches: no user is called no-such-person-here\n"
+    );
 }
 
 #[test]
@@ -65,8 +137,8 @@ fn timeline_is_paged_forward_up_to_the_limit() {
         (stdout(&output).lines().count(), stderr(&output))
     };
     // 400, 800 and 1200 are empty pages.
-    assert_eq!(lines("-o ndjson --limit 0"), (1497, String::new()));
-    assert_eq!(lines("-o ndjson"), (1000, String::new()));
+    assert_eq!(lines("-o ndjson"), (1497, String::new()));
+    assert_eq!(lines("-o ndjson --limit 1000"), (1000, String::new()));
     assert_eq!(lines("-o csv --limit 7"), (8, String::new()));
     let output = run(&daemon.socket, "audit timeline -o json --limit 500");
     let document = json(&stdout(&output));
@@ -81,8 +153,8 @@ fn timeline_is_paged_forward_up_to_the_limit() {
     assert_eq!(document["stretches_omitted"], true);
     let one = run(&daemon.socket, "audit timeline -o json --pid 51002");
     assert_eq!(json(&stdout(&one))["stretches_omitted"], false);
-    // The heading, an empty line, the date and the entries.
-    assert_eq!(lines("--limit 7 --pid 51002"), (10, String::new()));
+    // The heading, an empty line, the date, the entries, and that there are more.
+    assert_eq!(lines("--limit 7 --pid 51002"), (11, String::new()));
 }
 
 #[test]
@@ -92,13 +164,19 @@ fn report_is_a_text_of_any_period() {
         "audit report",
         "audit report --weekly",
         "audit report --since 30d",
+        "audit report --group ml",
     ] {
         let output = run(&daemon.socket, arguments);
         let result = (output.status.code(), stderr(&output));
         assert_eq!(result, (Some(0), String::new()), "{arguments}");
         let text = stdout(&output);
         assert!(text.starts_with("GPUs of "), "{text}");
-        assert!(text.contains("\n\nPeople\n"), "{text}");
+        let of_group = if arguments.contains("ml") {
+            " of group ml"
+        } else {
+            ""
+        };
+        assert!(text.contains(&format!("\n\nPeople{of_group}\n")), "{text}");
         let is_short = |line: &&str| line.chars().count() <= 78 || line.contains("gpukillctl");
         assert!(text.lines().all(|line| is_short(&line)), "{text}");
     }
@@ -118,7 +196,7 @@ fn refused_action_shows_the_reason() {
 }
 
 #[test]
-fn summary_has_a_screen_and_a_document_only() {
+fn summary_has_every_format() {
     let (_directory, daemon) = started();
     let output = run(&daemon.socket, "audit --summary --hours 24");
     assert_eq!(
@@ -132,18 +210,17 @@ fn summary_has_a_screen_and_a_document_only() {
     );
     let document = json(&stdout(&run(&daemon.socket, "audit --summary -o json")));
     assert_eq!(document["owners"][0]["gpu_hours"], 18.0);
-    for form in ["csv", "ndjson"] {
-        let output = run(&daemon.socket, &format!("audit --summary -o {form}"));
-        assert_eq!(output.status.code(), Some(3));
-        assert_eq!(
-            stderr(&output),
-            format!(
-                "gpukillctl: --summary has no form {form}: it has table and json; \
-                 --weekly has ndjson and csv too\n"
-            )
-        );
-        assert_eq!(stdout(&output), "");
-    }
+    // Rows are those of the owners.
+    let rows = stdout(&run(&daemon.socket, "audit --summary --group ml -o csv"));
+    let rows: Vec<&str> = rows.lines().collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0].starts_with("owner,owner_uid,owner_kind,gpu_hours,"));
+    assert!(
+        rows[1].starts_with("alice,1000,user,18,12,6,0,"),
+        "{rows:?}"
+    );
+    let line = stdout(&run(&daemon.socket, "audit --summary -o ndjson"));
+    assert_eq!(json(&line)["busy_hours"], 12.0);
 }
 
 #[test]
@@ -161,23 +238,28 @@ fn weeks_have_every_format() {
     let (_, weeks) = table.split_once("BY\n").expect("a heading");
     assert_eq!(
         weeks,
-        " 2026-11-16  12.0  50 %  6.0  25 %  6.0  25 %  alice 18.0\n\n\
-         Not seen: 2026-11-21 12:02-13:02\n"
+        " 2026-11-16  12.0  50 %      6.0  25 %  6.0  25 %  alice 18.0 h\n\n\
+         Not seen: 2026-11-21 12:02 to 13:02\n"
     );
 }
 
 #[test]
 fn no_match_exits_8_unless_all_is_empty() {
     let (_directory, daemon) = started();
-    for (arguments, message) in [
-        ("audit --summary --user zoe", "no record matches"),
-        ("audit --weekly --user zoe", "no record matches"),
-        ("audit actions --kind prune", "no entry matches"),
+    let gap = "Not seen: 2026-11-21 12:02 to 13:02\n";
+    for (arguments, message, missing) in [
+        ("audit --summary --user 1003", "no record matches", gap),
+        ("audit --weekly --user 1003", "no record matches", gap),
+        (
+            "audit actions --kind prune --since 2026-11-20 --until 2026-11-21",
+            "no entry matches",
+            "Not seen: nothing is recorded before 2100-01-01 00:00:00\n",
+        ),
     ] {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(8), "{arguments}");
         assert_eq!(stderr(&output), format!("gpukillctl: {message}\n"));
-        assert_eq!(stdout(&output), "", "{arguments}");
+        assert_eq!(stdout(&output), missing, "{arguments}");
         let output = run(&daemon.socket, &format!("{arguments} -o json"));
         assert_eq!(output.status.code(), Some(8), "{arguments}");
         json(&stdout(&output));
@@ -196,7 +278,7 @@ fn no_match_exits_8_unless_all_is_empty() {
         stdout(&output),
         "nothing is recorded from 2020-01-01 00:00:00 to 2020-01-08 00:00:00\n\
          whether samples are written: gpukillctl status\n\
-         further back: gpukillctl audit --summary --since 30d\n"
+         the oldest record is of 2026-11-12 14:02:31\n"
     );
 }
 

@@ -28,7 +28,9 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::rogue::{RogueEdit, RogueReport, ScanReport};
 use gpukill_proto::service::{Gpukill, SnapshotPage};
-use gpukill_proto::status::{CallerReport, DaemonStatus, PollingReport, Right, StoreReport};
+use gpukill_proto::status::{
+    CallerReport, CountersReport, DaemonStatus, PollingReport, Right, StoreReport,
+};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -152,6 +154,7 @@ impl Gpukill for Session {
             guard: fake_guard::guard_report(),
             rogue: RogueReport::default(),
             settings: vec![],
+            counters: CountersReport::default(),
         })
     }
 

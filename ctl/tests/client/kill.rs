@@ -181,6 +181,38 @@ dry run: nothing was ended; the real run: gpukillctl --socket {socket} kill --us
 }
 
 #[test]
+fn denied_member_of_a_new_group_is_to_log_in_again() {
+    let denied = || PlannedAction::Denied("alice".into());
+    let hint = "hint: you were added to group gpukill-operators: log in again for its rights\n";
+    for (arguments, targets, refusal) in [
+        (
+            "kill 7",
+            vec![(7, denied())],
+            "cannot end process 7: it belongs to alice",
+        ),
+        (
+            "kill --user alice --batch",
+            vec![(7, denied()), (8, denied())],
+            "cannot end any of these 2 processes",
+        ),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let script = Script {
+            killed: FakeKills {
+                planned: Mutex::new(Ok(plan(&targets))),
+                ..FakeKills::default()
+            },
+            new_group: Some("gpukill-operators"),
+            ..Script::default()
+        };
+        let daemon = FakeDaemon::start(directory.path(), script);
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(output.status.code(), Some(4), "{arguments}");
+        assert_eq!(stderr(&output), format!("gpukillctl: {refusal}\n{hint}"));
+    }
+}
+
+#[test]
 fn denied_kill_names_the_owner_and_people_to_ask() {
     let directory = tempfile::tempdir().expect("a directory");
     let ask = "alice, or someone in group gpukill-operators";

@@ -7,7 +7,9 @@ use gpukill_proto::guard::GuardReport;
 use gpukill_proto::model::{BackendReport, BackendState, Fault, FaultCode};
 use gpukill_proto::reading::Reading::{Unsupported, Value};
 use gpukill_proto::rogue::RogueReport;
-use gpukill_proto::status::{CallerReport, DaemonStatus, PollingReport, Right, StoreReport};
+use gpukill_proto::status::{
+    CallerReport, CountersReport, DaemonStatus, PollingReport, Right, StoreReport,
+};
 use gpukill_proto::units::{Bytes, Timestamp};
 
 fn backend(name: &str, state: BackendState) -> BackendReport {
@@ -107,5 +109,6 @@ pub(crate) fn status() -> DaemonStatus {
         },
         settings: Vec::new(),
         rogue: RogueReport::default(),
+        counters: CountersReport::default(),
     }
 }

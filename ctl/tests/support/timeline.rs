@@ -59,7 +59,19 @@ fn stretch(
         utilization: percent.map(Percent),
         course: course.to_vec(),
     };
-    entry(from, TimelineEvent::Stretch { pid: 51_002, usage })
+    let TimelineProcess {
+        pid,
+        start_ticks,
+        instance,
+        ..
+    } = notebook();
+    let event = TimelineEvent::Stretch {
+        pid,
+        start_ticks,
+        instance,
+        usage,
+    };
+    entry(from, event)
 }
 
 fn decision(at: Timestamp, step: GuardStep) -> TimelineEntry {

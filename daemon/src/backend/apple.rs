@@ -12,7 +12,7 @@ use super::{
 };
 use crate::fault::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent, GpuUse, Vendor};
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
@@ -31,9 +31,6 @@ const CLIENT_CLASS: &str = "AGXDeviceUserClient";
 /// No Mac has more GPUs.
 const MAX_DEVICES: usize = 16;
 
-/// Why there is nothing to read without `ioreg`.
-pub(super) const IOREG_MISSING: &str = "no ioreg: Apple GPUs are read on macOS";
-
 /// The backend that reads the output of `ioreg`.
 pub(crate) struct AppleBackend {
     program: PathBuf,
@@ -49,7 +46,7 @@ struct AppleState {
 }
 
 impl AppleBackend {
-    /// `program` is the path of `ioreg`, which need not exist.
+    /// `program` is the path of `ioreg`.
     pub(crate) fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -64,11 +61,6 @@ impl Backend for AppleBackend {
     }
 
     fn read(&mut self) -> Result<BackendReadings, BackendError> {
-        if !self.program.exists() {
-            return Ok(BackendReadings::without_devices(BackendState::Absent(
-                IOREG_MISSING.into(),
-            )));
-        }
         let start = Instant::now();
         let accelerators = ioreg::run_ioreg(&self.program, ACCELERATOR_CLASS)
             .map_err(|why| BackendError::Failed(FaultCode::ProgramFailed, why))?;
@@ -80,10 +72,6 @@ impl Backend for AppleBackend {
             .parse_readings(&accelerators, clients, Instant::now(), at);
         readings.cost_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         Ok(readings)
-    }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
     }
 }
 

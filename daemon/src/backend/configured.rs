@@ -1,7 +1,7 @@
 //! Starts the configured backends, each on its thread.
 
 use super::Roots;
-use super::apple::{self, AppleBackend};
+use super::apple::AppleBackend;
 use super::drm::family::{DrmBackend, DrmFamily};
 use super::nvidia::NvidiaBackend;
 use super::reader::BackendReader;
@@ -40,7 +40,8 @@ pub(crate) fn start_backends(
         if program.exists() {
             BackendReader::start(AppleBackend::new(program), late.clone())
         } else {
-            Ok(BackendReader::absent("apple", apple::IOREG_MISSING))
+            let why = "no ioreg: Apple GPUs are read on macOS";
+            Ok(BackendReader::absent("apple", why))
         }
     };
     let started = names.iter().filter_map(|name| match name.as_str() {

@@ -2,12 +2,11 @@
 //! when NVML is not available.
 
 use super::{BackendReadings, DeviceReadings};
+use crate::procfs::read_at_most;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 
 /// Files are not read further; the driver writes some hundred bytes.
@@ -27,7 +26,7 @@ pub(super) fn read_without_nvml(
     why: &str,
 ) -> Option<BackendReadings> {
     let root = procfs.join("driver/nvidia");
-    let version = read_file(&root.join("version")).ok()?;
+    let version = read_file(&root.join("version"))?;
     let failed = Reading::Failed(why.to_owned());
     let mut devices: Vec<_> = std::fs::read_dir(root.join("gpus"))
         .into_iter()
@@ -35,7 +34,7 @@ pub(super) fn read_without_nvml(
         .take(MAX_DEVICES)
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            let text = read_file(&entry.path().join("information")).ok()?;
+            let text = read_file(&entry.path().join("information"))?;
             Some(parse_device(
                 &entry.file_name().to_string_lossy(),
                 &text,
@@ -58,12 +57,9 @@ pub(super) fn read_without_nvml(
     })
 }
 
-fn read_file(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES)
-        .read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+fn read_file(path: &Path) -> Option<String> {
+    let bytes = read_at_most(path, MAX_FILE_BYTES).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Parses the version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06 Sun …`: the

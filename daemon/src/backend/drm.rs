@@ -28,7 +28,6 @@ use gpukill_proto::units::{Bytes, Percent};
 /// The values from a card's own files, as opposed to those from its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardReadings {
-    pub(crate) name: Reading<String>,
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
     pub(crate) instances: Vec<InstanceReadings>,
@@ -44,7 +43,6 @@ impl CardReadings {
     /// No values, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            name: why.as_unknown(),
             memory: MemoryReadings::unknown(why),
             vitals: Vitals::unknown(why),
             instances: Vec::new(),
@@ -63,4 +61,19 @@ pub(crate) struct KfdProcess {
     pub(crate) memory: Reading<Bytes>,
     /// The share of the compute units that it occupies now.
     pub(crate) occupancy: Reading<Percent>,
+}
+
+/// The sum of sizes in bytes: unknown where one is, and unsupported where there is nothing.
+fn sum_sizes(sizes: Vec<Reading<u64>>) -> Reading<Bytes> {
+    let mut sum: u64 = 0;
+    for size in sizes {
+        match size {
+            Reading::Value(size) => sum = sum.saturating_add(size),
+            unknown => return unknown.as_unknown(),
+        }
+    }
+    match sum {
+        0 => Reading::Unsupported,
+        sum => Reading::Value(Bytes(sum)),
+    }
 }

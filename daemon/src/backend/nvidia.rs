@@ -13,7 +13,7 @@ use super::{Backend, BackendError, BackendReadings, DeviceNode, Roots, driver_fi
 use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use crate::quiesce::Quiesce;
-use crate::sensor::{NO_ANSWER, PollLimits, Program, Sensor, SpawnError};
+use crate::sensor::{NO_ANSWER, PollLimits, Program, Sensor};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,8 +127,8 @@ impl NvidiaBackend {
         let sensor = match &mut self.sensor {
             Some(sensor) => sensor,
             None => {
-                let spawned = Sensor::spawn(&mut self.program, &self.library);
-                self.sensor.insert(spawned.map_err(|SpawnError(error)| {
+                let spawned = Sensor::spawn("gpukilld-sensor", &mut self.program, &self.library);
+                self.sensor.insert(spawned.map_err(|error| {
                     let what = format!("cannot start the sensor: {error}");
                     FaultCause::new(FaultCode::SensorNotStarted, what)
                 })?)

@@ -1,6 +1,7 @@
 //! Devices at which the driver hangs or crashes. A device that failed twice in a row is left out,
 //! so that the others can be read, until a sensor of its own can read it.
 
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,7 @@ impl Quarantine {
     pub(super) fn record_success(&mut self, now: Instant) {
         self.suspect = None;
         self.failed
-            .retain(|_, failed| failed.is_excluded || now < failed.until);
+            .retain_entries(|_, failed| failed.is_excluded || now < failed.until);
     }
 }
 

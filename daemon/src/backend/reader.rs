@@ -272,10 +272,6 @@ mod tests {
                 ))
             })
         }
-
-        fn take_events(&mut self) -> Vec<GpuEvent> {
-            Vec::new()
-        }
     }
 
     fn no_driver() -> BackendError {

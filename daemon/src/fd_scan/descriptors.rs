@@ -106,7 +106,7 @@ impl<'a> DescriptorReader<'a> {
         process: &OwnedFd,
         known: &[u32],
         scan_number: u32,
-        depth: ScanEffort,
+        effort: ScanEffort,
     ) {
         let Ok(tasks) = openat(process, c"task", DIRECTORY, Mode::empty()) else {
             return;
@@ -119,7 +119,7 @@ impl<'a> DescriptorReader<'a> {
         let threads = u64::try_from(others.len()).unwrap_or(u64::MAX);
         let start = (u64::from(scan_number.wrapping_mul(2_654_435_769)) * threads) >> 32;
         others.rotate_left(usize::try_from(start).unwrap_or(0));
-        let mut left = match depth {
+        let mut left = match effort {
             ScanEffort::FirstThread => MAX_COMPARED,
             ScanEffort::AllThreads => MAX_COMPARED_ON_REQUEST,
         };
@@ -257,10 +257,7 @@ impl<'a> DescriptorReader<'a> {
         // Without asking a file server, which may be gone.
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let file = statx(directory, name, flags, StatxFlags::TYPE)?;
-        let number = DeviceNumber {
-            major: file.stx_rdev_major,
-            minor: file.stx_rdev_minor,
-        };
+        let number = DeviceNumber::new(file.stx_rdev_major, file.stx_rdev_minor);
         let is_device = FileType::from_raw_mode(file.stx_mode.into()) == FileType::CharacterDevice;
         let is_watched = is_device && self.numbers.contains(&number);
         Ok((is_watched && !is_path_only(directory, name)).then_some(number))
@@ -314,10 +311,11 @@ fn is_path_only(directory: &OwnedFd, name: &CStr) -> bool {
 /// Whether the start of a file in `/proc/PID/fdinfo` shows `O_PATH`.
 fn has_path_flag(text: &[u8]) -> bool {
     let mut lines = text.split(|byte| *byte == b'\n');
-    let flags = lines.find_map(|line| line.strip_prefix(b"flags:"));
-    let flags = flags.and_then(|flags| std::str::from_utf8(flags.trim_ascii()).ok());
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags, 8).ok());
-    flags.is_some_and(|flags| flags & OFlags::PATH.bits() != 0)
+    lines
+        .find_map(|line| line.strip_prefix(b"flags:"))
+        .and_then(|flags| std::str::from_utf8(flags.trim_ascii()).ok())
+        .and_then(|flags| u32::from_str_radix(flags, 8).ok())
+        .is_some_and(|flags| flags & OFlags::PATH.bits() != 0)
 }
 
 /// The threads of a process up to the limit, without the first, which is listed first.

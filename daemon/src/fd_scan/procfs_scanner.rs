@@ -175,11 +175,11 @@ impl FdScanner for ProcfsScanner {
         pid: u32,
         numbers: &[DeviceNumber],
         scope: FileScope,
-        depth: ScanEffort,
+        effort: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan {
         let threads = ThreadSelection {
-            effort: depth,
+            effort,
             known: threads,
             scan_number: self.scan_count.fetch_add(1, Ordering::Relaxed),
         };
@@ -234,7 +234,7 @@ impl ProcfsScanner {
 /// keeps open for logind (`FDSTORE=1` of `sd_notify(3)`) logind has open, too.
 const INIT_NAMES: [&str; 5] = ["systemd", "init", "openrc-init", "runit", "dinit"];
 
-/// The threads to scan beside the first one.
+/// The threads to scan in addition to the first one.
 #[derive(Clone, Copy)]
 struct ThreadSelection<'a> {
     effort: ScanEffort,
@@ -373,6 +373,18 @@ mod tests {
         }
     }
 
+    fn scan(tree: &ProcfsScanner, pid: u32, effort: ScanEffort) -> ProcessScan {
+        tree.scan_process(pid, &[FULL], FileScope::AnyFile, effort, &[])
+    }
+
+    /// The descriptors of a process that exists.
+    fn opens_of(tree: &ProcfsScanner, pid: u32, effort: ScanEffort) -> Vec<OpenDescriptor> {
+        match scan(tree, pid, effort) {
+            ProcessScan::Process { opens, .. } => opens,
+            ProcessScan::Gone | ProcessScan::KernelThread => panic!("it is there"),
+        }
+    }
+
     #[test]
     fn device_is_known_by_number() {
         let it = FakeProcfs::new();
@@ -465,13 +477,7 @@ mod tests {
         let itself = it.0.path().join(pid.to_string());
         symlink(format!("/proc/{pid}"), itself).unwrap();
         let tree = ProcfsScanner::open(it.0.path()).unwrap();
-        let scan = tree.scan_process(
-            pid,
-            &[FULL],
-            FileScope::AnyFile,
-            ScanEffort::FirstThread,
-            &[],
-        );
+        let scan = scan(&tree, pid, ScanEffort::FirstThread);
         let ProcessScan::Process {
             start_ticks,
             uid,
@@ -511,16 +517,9 @@ mod tests {
             released.recv().unwrap_err();
         });
         let (number, fds) = receiver.recv().unwrap();
-        let of_thread = |depth| {
-            let ProcessScan::Process { opens, .. } =
-                tree.scan_process(pid, &[FULL], FileScope::AnyFile, depth, &[])
-            else {
-                panic!("it is there");
-            };
-            let own = opens.into_iter().filter(|it| it.thread == Some(number));
-            own.map(|it| it.fd).collect::<Vec<u32>>()
-        };
-        let descriptors = of_thread(ScanEffort::AllThreads);
+        let opens = opens_of(&tree, pid, ScanEffort::AllThreads).into_iter();
+        let own = opens.filter(|it| it.thread == Some(number));
+        let descriptors: Vec<u32> = own.map(|it| it.fd).collect();
         drop(release);
         thread.join().unwrap();
         if std::fs::metadata("/proc/self/fd").unwrap().len() == 0 {
@@ -575,8 +574,8 @@ mod tests {
             .unwrap();
         let tree = ProcfsScanner::open(Path::new("/proc")).unwrap();
         let scan = |threads: &[u32]| {
-            let depth = ScanEffort::FirstThread;
-            match tree.scan_process(child.id(), &[FULL], FileScope::AnyFile, depth, threads) {
+            let effort = ScanEffort::FirstThread;
+            match tree.scan_process(child.id(), &[FULL], FileScope::AnyFile, effort, threads) {
                 ProcessScan::Process { opens, .. } => opens,
                 ProcessScan::Gone | ProcessScan::KernelThread => Vec::new(),
             }
@@ -662,16 +661,7 @@ mod tests {
         let open = [OFlags::RDONLY, OFlags::WRONLY, access_for_ioctl_only].map(full);
         let named = [OFlags::PATH, OFlags::PATH | OFlags::CLOEXEC].map(full);
         let pid = std::process::id();
-        let scan = tree.scan_process(
-            pid,
-            &[FULL],
-            FileScope::AnyFile,
-            ScanEffort::FirstThread,
-            &[],
-        );
-        let ProcessScan::Process { opens, .. } = scan else {
-            panic!("it is there");
-        };
+        let opens = opens_of(&tree, pid, ScanEffort::FirstThread);
         let is_found = |fd: &OwnedFd| {
             opens
                 .iter()
@@ -741,8 +731,7 @@ mod tests {
         let mut tree = ProcfsScanner::open(it.0.path()).unwrap();
         for (most, reason) in [(3, Some(SkipReason::TooMany)), (4, None)] {
             tree.bounds.descriptors = most;
-            let scan =
-                tree.scan_process(7, &[FULL], FileScope::AnyFile, ScanEffort::FirstThread, &[]);
+            let scan = scan(&tree, 7, ScanEffort::FirstThread);
             let ProcessScan::Process {
                 descriptors,
                 opens,

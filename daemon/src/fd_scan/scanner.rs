@@ -23,7 +23,7 @@ pub(super) trait FdScanner: Send + Sync {
         pid: u32,
         numbers: &[DeviceNumber],
         scope: FileScope,
-        depth: ScanEffort,
+        effort: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan;
 

@@ -574,10 +574,10 @@ mod tests {
         }
         assert_eq!(unless, [ran, ran, ran, None, ran]);
         // A request scans every process.
-        let scan = |depth| ScheduledScan {
+        let scan = |effort| ScheduledScan {
             pid: 7,
             skip_if: None,
-            effort: depth,
+            effort,
         };
         assert_eq!(table.take_due(2, START), [scan(ScanEffort::AllThreads)]);
         // A partial scan is repeated, whether or not the process ran.

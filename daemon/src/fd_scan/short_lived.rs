@@ -4,6 +4,7 @@
 
 use super::schedule::{Millis, ROUND_INTERVAL};
 use super::{DeviceNumber, OpenDescriptor};
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,7 +46,7 @@ impl ShortLivedHolders {
     ) {
         if self.holders.len() >= MAX_FOUND {
             self.holders
-                .retain(|_, (_, at, _)| now.saturating_sub(*at) < SHORT_LIFE);
+                .retain_entries(|_, (_, at, _)| now.saturating_sub(*at) < SHORT_LIFE);
         }
         if self.holders.len() < MAX_FOUND {
             let numbers = opens.iter().map(|open| open.number).collect();
@@ -78,7 +79,7 @@ impl ShortLivedHolders {
 
     /// The persons to report now, with their devices.
     pub(super) fn by_person(&mut self, now: Millis) -> DevicesByPerson {
-        self.ended.retain(|_, ended| {
+        self.ended.retain_entries(|_, ended| {
             ended.retain(|at| now.saturating_sub(*at) <= WINDOW);
             !ended.is_empty()
         });
@@ -102,10 +103,7 @@ impl ShortLivedHolders {
 mod tests {
     use super::*;
 
-    const GPU: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 128,
-    };
+    const GPU: DeviceNumber = DeviceNumber::new(226, 128);
 
     /// A process that is found at one time and ends at another.
     fn run_process(

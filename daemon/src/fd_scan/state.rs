@@ -7,6 +7,7 @@ use super::schedule::{Millis, ScanOutcome, ScanSchedule, ScheduledScan};
 use super::short_lived::ShortLivedHolders;
 use super::{DeviceNumber, FileHolders, OpenDescriptor, WatchMode};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::ProcessKey;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +91,7 @@ impl ScanState {
         self.numbers = numbers.into_iter().collect();
         let watched = Arc::clone(&self.numbers);
         let file_holders = Arc::make_mut(&mut self.file_holders);
-        file_holders.processes.retain(|key, opens| {
+        file_holders.processes.retain_entries(|key, opens| {
             opens.retain(|open| watched.contains(&open.number));
             self.quota.set_count(key, opens.len());
             !opens.is_empty()
@@ -388,17 +389,40 @@ mod tests {
     use crate::fd_scan::schedule::ScheduledScan;
     use crate::fd_scan::{FIRST_SCAN_PENDING, OpenDescriptor};
 
-    const NUMBER: DeviceNumber = DeviceNumber {
-        major: 195,
-        minor: 0,
-    };
+    const GPU: DeviceNumber = DeviceNumber::new(226, 128);
+
+    fn pid_list(pids: impl IntoIterator<Item = u32>) -> PidList {
+        PidList {
+            pids: pids.into_iter().collect(),
+            others_hidden: false,
+            is_truncated: false,
+        }
+    }
 
     fn pair(others_hidden: bool) -> PidList {
         PidList {
-            pids: vec![1, 7],
             others_hidden,
-            is_truncated: false,
+            ..pid_list([1, 7])
         }
+    }
+
+    fn scan_result(
+        uid: u32,
+        opens: Vec<OpenDescriptor>,
+        skipped: Option<SkipReason>,
+    ) -> ProcessScan {
+        ProcessScan::Process {
+            start_ticks: 1,
+            uid,
+            name: "x".to_owned(),
+            descriptors: 4,
+            opens,
+            skipped,
+        }
+    }
+
+    fn reason(state: &ScanState) -> Option<&str> {
+        state.file_holders.incomplete_reason.as_deref()
     }
 
     /// Scans all of these processes for the current request.
@@ -406,14 +430,7 @@ mod tests {
         let request = state.requests;
         state.apply_list(listed, PidRange::All, now);
         for ScheduledScan { pid, .. } in state.schedule.take_due(request, now) {
-            let result = ProcessScan::Process {
-                start_ticks: 1,
-                uid: 0,
-                name: "x".to_owned(),
-                descriptors: 4,
-                opens: Vec::<OpenDescriptor>::new(),
-                skipped: missed,
-            };
+            let result = scan_result(0, Vec::new(), missed);
             state.apply_scan(pid, result, request, now, None);
         }
         state.finish_round(request, true);
@@ -427,8 +444,8 @@ mod tests {
     /// A state that watches one device.
     fn watching() -> ScanState {
         let mut state = ScanState::new();
-        let watched = (BTreeSet::from([NUMBER]), WatchMode::Always);
-        state.watched.insert("nvidia", watched);
+        let watched = (BTreeSet::from([GPU]), WatchMode::Always);
+        state.watched.insert("test", watched);
         state.update_watched();
         state
     }
@@ -437,37 +454,23 @@ mod tests {
     fn hidden_processes_may_hold_a_device() {
         let hidden = "other users' processes cannot be scanned: not permitted";
         let mut state = watching();
-        assert_eq!(
-            state.file_holders.incomplete_reason.as_deref(),
-            Some(FIRST_SCAN_PENDING)
-        );
+        assert_eq!(reason(&state), Some(FIRST_SCAN_PENDING));
         scan_all(&mut state, &pair(true), None, 1_000);
-        assert_eq!(
-            state.file_holders.incomplete_reason.as_deref(),
-            Some(hidden)
-        );
+        assert_eq!(reason(&state), Some(hidden));
         // Newer processes say nothing about the others.
         state.apply_list(&pair(false), PidRange::Between(7, 9), 3_000);
         state.finish_round(state.requests, false);
-        assert_eq!(
-            state.file_holders.incomplete_reason.as_deref(),
-            Some(hidden)
-        );
+        assert_eq!(reason(&state), Some(hidden));
         scan_all(&mut state, &pair(false), None, 5_000);
-        assert_eq!(state.file_holders.incomplete_reason, None);
+        assert_eq!(reason(&state), None);
     }
 
     #[test]
     fn names_few_denied_processes() {
         let mut state = watching();
         let refused = |pids: std::ops::RangeInclusive<u32>, missed, state: &mut ScanState| {
-            let pids = PidList {
-                pids: pids.collect(),
-                others_hidden: false,
-                is_truncated: false,
-            };
             state.request_rescan();
-            scan_all(state, &pids, missed, 1_000);
+            scan_all(state, &pid_list(pids), missed, 1_000);
             state.file_holders.incomplete_reason.clone()
         };
         let own = Some(SkipReason::OwnNotPermitted);
@@ -496,52 +499,30 @@ mod tests {
             Some(SkipReason::OutsideDev),
             1_000,
         );
-        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(hangs));
+        assert_eq!(reason(&state), Some(hangs));
         assert_eq!(due(&mut state, 1_001), [0; 0]);
         // It answers; the others are not yet scanned completely.
         state.hung_pids.clear();
         state.finish_round(state.requests, true);
-        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(hangs));
+        assert_eq!(reason(&state), Some(hangs));
         assert_eq!(due(&mut state, 1_001), [1, 7]);
         scan_all(&mut state, &pair(false), None, 3_000);
-        assert_eq!(state.file_holders.incomplete_reason, None);
+        assert_eq!(reason(&state), None);
     }
 
-    const GPU: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 128,
-    };
-
     /// A host with these processes.
-    fn listed(pids: impl IntoIterator<Item = u32>, is_cut: bool) -> ScanState {
-        let mut state = ScanState::new();
-        let watched = ([GPU].into(), WatchMode::Always);
-        state.watched.insert("test", watched);
-        state.update_watched();
+    fn listed(pids: impl IntoIterator<Item = u32>, is_truncated: bool) -> ScanState {
+        let mut state = watching();
         let listed = PidList {
-            pids: pids.into_iter().collect(),
-            others_hidden: false,
-            is_truncated: is_cut,
+            is_truncated,
+            ..pid_list(pids)
         };
         state.apply_list(&listed, PidRange::All, 0);
         state
     }
 
     fn holds(state: &mut ScanState, pid: u32, uid: u32) {
-        let open = OpenDescriptor {
-            number: GPU,
-            fd: 3,
-            thread: None,
-        };
-        let result = ProcessScan::Process {
-            start_ticks: 1,
-            uid,
-            name: "x".to_owned(),
-            descriptors: 4,
-            opens: vec![open],
-            skipped: None,
-        };
-        state.apply_scan(pid, result, 1, 0, None);
+        has_copies(state, pid, uid, 1);
     }
 
     fn pids(state: &ScanState) -> Vec<u32> {
@@ -569,16 +550,16 @@ mod tests {
         assert_eq!(pids(&state), kept);
         state.finish_round(1, true);
         let why = "more processes hold devices than gpukilld tracks";
-        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
+        assert_eq!(reason(&state), Some(why));
         // When there is room again, both processes are kept once they were scanned.
         for (gone, held) in [(7, many), (8, many + 1)] {
             state.remove_holder(gone);
             state.finish_round(1, true);
-            assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
+            assert_eq!(reason(&state), Some(why));
             holds(&mut state, held, 1_000);
         }
         state.finish_round(1, true);
-        assert_eq!(state.file_holders.incomplete_reason, None);
+        assert_eq!(reason(&state), None);
     }
 
     #[test]
@@ -587,7 +568,7 @@ mod tests {
         holds(&mut state, 7, 0);
         state.finish_round(1, true);
         let why = "there are more processes than are scanned";
-        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
+        assert_eq!(reason(&state), Some(why));
     }
 
     #[test]
@@ -600,7 +581,7 @@ mod tests {
         holds(&mut state, 7, 0);
         state.finish_round(1, false);
         let why = "there are more processes than are scanned";
-        assert_eq!(state.file_holders.incomplete_reason.as_deref(), Some(why));
+        assert_eq!(reason(&state), Some(why));
     }
 
     #[test]
@@ -622,14 +603,7 @@ mod tests {
             fd,
             thread: None,
         };
-        let result = ProcessScan::Process {
-            start_ticks: 1,
-            uid,
-            name: "x".to_owned(),
-            descriptors: 4,
-            opens: (0..many).map(open).collect(),
-            skipped: None,
-        };
+        let result = scan_result(uid, (0..many).map(open).collect(), None);
         state.apply_scan(pid, result, 1, 0, None);
     }
 
@@ -659,12 +633,7 @@ mod tests {
         let other = state.file_holders.processes.iter().next_back().unwrap();
         assert_eq!((other.0.pid, other.1.len()), (400, 300));
         // When they have ended, the limits are lifted.
-        let rest = PidList {
-            pids: vec![295, 400],
-            others_hidden: false,
-            is_truncated: false,
-        };
-        state.apply_list(&rest, PidRange::All, 0);
+        state.apply_list(&pid_list([295, 400]), PidRange::All, 0);
         has_copies(&mut state, 295, 1_000, 8_193);
         assert_eq!(
             (kept(&state), state.file_holders.truncated.len()),

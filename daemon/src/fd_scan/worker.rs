@@ -38,7 +38,7 @@ const WORK_SLICE: Duration = Duration::from_millis(20);
 const WORK_PAUSE: Duration = Duration::from_millis(1);
 
 /// The state that the scan threads and the handles share.
-pub(super) struct ScanWorker {
+pub(crate) struct ScanWorker {
     scanner: Box<dyn FdScanner>,
     person_of: PersonMapping,
     timing: ScanTiming,
@@ -100,7 +100,8 @@ impl ScanWorker {
         self.wake.notify_all();
     }
 
-    pub(super) fn watch(
+    /// Watches these devices from now on, in place of the earlier devices of the same watcher.
+    pub(crate) fn watch(
         &self,
         watcher: &'static str,
         numbers: BTreeSet<DeviceNumber>,
@@ -115,7 +116,8 @@ impl ScanWorker {
         }
     }
 
-    pub(super) fn hint(&self, pids: impl IntoIterator<Item = u32>) {
+    /// Scans these processes soon: a driver reports that they use a device.
+    pub(crate) fn hint(&self, pids: impl IntoIterator<Item = u32>) {
         let now = self.now();
         let mut state = self.lock();
         let mut any = false;
@@ -130,7 +132,9 @@ impl ScanWorker {
         }
     }
 
-    pub(super) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
+    /// Drops these processes, which have ended (their PIDs may be reused): the caller knows before
+    /// the next scan does.
+    pub(crate) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
         let now = self.now();
         let mut state = self.lock();
         for key in holders {
@@ -142,7 +146,9 @@ impl ScanWorker {
         }
     }
 
-    pub(super) fn request_scan(&self) -> u64 {
+    /// Requests a scan of every process, and of threads with descriptors of their own. Pass the
+    /// answer to [`Self::has_scanned`].
+    pub(crate) fn request_scan(&self) -> u64 {
         let now = self.now();
         let mut state = self.lock();
         state.requests += 1;
@@ -156,17 +162,18 @@ impl ScanWorker {
         request
     }
 
-    pub(super) fn has_scanned(self: &Arc<Self>, request: u64) -> bool {
+    /// Whether every process that answers was scanned since that [`Self::request_scan`].
+    pub(crate) fn has_scanned(self: &Arc<Self>, request: u64) -> bool {
         self.replace_hung_thread().completed_request >= request
     }
 
-    pub(super) fn file_holders(self: &Arc<Self>) -> Arc<FileHolders> {
+    pub(crate) fn file_holders(self: &Arc<Self>) -> Arc<FileHolders> {
         Arc::clone(&self.replace_hung_thread().file_holders)
     }
 
-    /// Reads the descriptors of one process now, without a round of the scan, and waits for them
+    /// The device files that one process has open now, without a round of the scan: waits for them
     /// until `deadline`.
-    pub(super) fn read_process(
+    pub(crate) fn read_process(
         self: &Arc<Self>,
         pid: u32,
         caller: LimitGroup,
@@ -236,7 +243,7 @@ impl ScanWorker {
         reads.unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn fault(self: &Arc<Self>) -> Option<FaultCause> {
+    pub(crate) fn fault(self: &Arc<Self>) -> Option<FaultCause> {
         let now = self.now();
         let state = self.replace_hung_thread();
         if state.hung_pids.len() >= MAX_HUNG_THREADS
@@ -496,14 +503,8 @@ mod tests {
     use crate::fd_scan::{FdScanHandle, OpenDescriptor};
     use std::io;
 
-    const GPU: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 128,
-    };
-    const OTHER: DeviceNumber = DeviceNumber {
-        major: 226,
-        minor: 129,
-    };
+    const GPU: DeviceNumber = DeviceNumber::new(226, 128);
+    const OTHER: DeviceNumber = DeviceNumber::new(226, 129);
 
     const QUICK: ScanTiming = ScanTiming {
         round_interval: Duration::from_millis(5),

@@ -10,11 +10,10 @@ use crate::kill::{EnforcementObserver, KillService};
 use crate::log_events::event;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus, SnoozeRequest};
 use gpukill_policy::guard::{CompiledRules, SnoozeError};
-use gpukill_proto::guard::{EnforcementOutcome, GuardMode, GuardRecord};
+use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 
@@ -39,48 +38,15 @@ pub(super) struct SnoozeCommand {
     pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, SnoozeError>>,
 }
 
-/// The users with a snooze request in progress.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SnoozePermits(Arc<Mutex<BTreeSet<u32>>>);
-
-/// The permit of one user for a request, until it is dropped.
-pub(super) struct SnoozePermit {
-    permits: SnoozePermits,
-    uid: u32,
-}
-
-/// The maximum number of users with a request: a quarter of the queue of the guard.
-const MAX_SNOOZE_REQUESTS: usize = 4;
-
-impl SnoozePermits {
-    /// A permit for this user; `None` if the user has one already, or too many others do.
-    pub(super) fn acquire(&self, uid: u32) -> Option<SnoozePermit> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_free = users.len() < MAX_SNOOZE_REQUESTS && users.insert(uid);
-        is_free.then(|| SnoozePermit {
-            permits: self.clone(),
-            uid,
-        })
-    }
-}
-
-impl Drop for SnoozePermit {
-    fn drop(&mut self) {
-        let users = self.permits.0.lock();
-        users
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.uid);
-    }
-}
-
 /// How long the sender of signals waits for the guard: it evaluates for some milliseconds, and the
 /// disk may be slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl EnforcementObserver for GuardObserver {
-    fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool {
+    fn confirm_start(&self, enforcement: &Arc<Enforcement>, rules: &Arc<CompiledRules>) -> bool {
         let (answer, answered) = sync_channel(1);
-        let command = GuardCommand::ConfirmStart(Arc::clone(enforcement), answer);
+        let command =
+            GuardCommand::ConfirmStart(Arc::clone(enforcement), Arc::clone(rules), answer);
         self.commands.send(command).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
     }
 
@@ -95,26 +61,22 @@ impl EnforcementObserver for GuardObserver {
         let _ = self.commands.send(command);
     }
 
-    fn withdrawal_reason(&self, rules: &CompiledRules) -> Option<&'static str> {
-        let in_force = self.in_force.borrow();
-        if in_force.rules.compiled.is_same(rules) {
-            return None;
-        }
-        Some(match in_force.rules().mode {
-            GuardMode::Disabled => "the guard was switched off",
-            GuardMode::DryRun => "the guard was switched to dry run",
-            GuardMode::Soft | GuardMode::Enforce => "the rules of the guard changed",
-        })
+    fn withdrawal_reason(
+        &self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> Option<&'static str> {
+        let in_force = &self.in_force.borrow().rules;
+        enforcement.withdrawal_reason(rules, &in_force.compiled)
     }
 }
 
 impl GuardWorker {
-    /// Starts to end a chosen job.
-    pub(super) fn enforce(&mut self, enforcement: Enforcement) {
+    /// Starts to end a job that was chosen by these rules.
+    pub(super) fn enforce(&mut self, enforcement: Enforcement, rules: Arc<CompiledRules>) {
         let Some(armed) = &self.enforcer else {
             return;
         };
-        let rules = Arc::clone(&self.in_force.borrow().rules.compiled);
         let enforcement = Arc::new(enforcement);
         let started = armed.enforcer.enforce(&enforcement, rules, &armed.observer);
         if let Err(outcome) = started {
@@ -122,13 +84,18 @@ impl GuardWorker {
         }
     }
 
-    /// Whether the first signal may be sent to this job now: its rule still applies, and the start
-    /// of the signals is saved.
-    pub(super) fn confirm_start(&mut self, enforcement: &Enforcement) -> bool {
+    /// Whether the first signal may be sent now to this job, which was chosen by these rules: no
+    /// change of the rules withdraws it, and the start of the signals is saved.
+    pub(super) fn confirm_start(
+        &mut self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> bool {
         // A job that was chosen before the circuit breaker tripped is one of those that may be
         // ended.
-        let rules = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
-        if !self.state.state.may_execute(&rules, enforcement) {
+        let now = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
+        let is_withdrawn = enforcement.withdrawal_reason(rules, &now).is_some();
+        if is_withdrawn || !self.state.state.is_still_chosen(enforcement) {
             return false;
         }
         self.state.state.mark_started(enforcement);
@@ -170,7 +137,8 @@ impl GuardWorker {
     /// Resumes enforcement at the request of this user.
     pub(super) fn resume(&mut self, caller_uid: u32) {
         let memory = &self.state.state;
-        if memory.tripped_at().is_none() && memory.doubt().is_none() {
+        let tripped_at = memory.tripped_at().or(memory.others_tripped_at());
+        if tripped_at.is_none() && memory.doubt().is_none() {
             return;
         }
         self.state.state.resume();
@@ -182,43 +150,4 @@ impl GuardWorker {
 
 fn now() -> Timestamp {
     SystemTime::now().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::rules::GuardRulesKind;
-    use super::*;
-    use crate::rules_file::parse;
-
-    fn rules(text: &str) -> GuardRulesInForce {
-        parse::<GuardRulesKind>(Some(text.to_owned())).unwrap()
-    }
-
-    #[test]
-    fn rules_are_withdrawn_when_they_change() {
-        const ARMED: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 10\n";
-        let (sender, in_force) = watch::channel(rules(ARMED));
-        let observer = GuardObserver {
-            commands: sync_channel(1).0,
-            in_force,
-        };
-        let chosen = rules(ARMED).rules.compiled;
-        let larger = ARMED.replace("10", "20");
-        for (text, expected) in [
-            (ARMED.to_owned(), None),
-            (format!("# Ours.\n{ARMED}"), None),
-            (
-                ARMED.replace("dry_run", "enabled"),
-                Some("the guard was switched off"),
-            ),
-            (
-                ARMED.replace("false", "true"),
-                Some("the guard was switched to dry run"),
-            ),
-            (larger, Some("the rules of the guard changed")),
-        ] {
-            sender.send_replace(rules(&text));
-            assert_eq!(observer.withdrawal_reason(&chosen), expected, "{text}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ use gpukill_policy::guard::sample::{DeviceSample, GuardSample, RunSample, held_s
 use gpukill_policy::usage::DeviceRun;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::RunKey;
 use gpukill_proto::model::{Device, DeviceId};
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -64,7 +65,9 @@ impl SampleHistory {
     /// whether the process with this pid and start in ticks is alive.
     pub(crate) fn forget(&mut self, sample: &GuardSample, lives: &dyn Fn(u32, u64) -> bool) {
         let first = &mut self.first_seen;
-        first.retain(|run, _| sample.runs.contains_key(run) || lives(run.pid, run.start_ticks));
+        first.retain_entries(|run, _| {
+            sample.runs.contains_key(run) || lives(run.pid, run.start_ticks)
+        });
     }
 }
 

@@ -4,12 +4,13 @@
 use super::daily_counts::DailyCounts;
 use super::sample::{DeviceFacts, SampleHistory};
 use crate::state_file;
-use gpukill_policy::guard::GuardState;
+use gpukill_policy::guard::{GuardState, SavedPart};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::RunKey;
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -24,24 +25,33 @@ pub(super) struct SavedGuardState {
     pub(super) counts: DailyCounts,
 }
 
+/// The file. Writing it copies nothing of the state.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GuardStateFile {
+struct GuardStateFile<'a> {
     version: u32,
-    boot: String,
+    boot: Cow<'a, str>,
     /// The rules that were in force last, as they were written.
-    rules: String,
-    memory: GuardState,
-    first: Vec<(RunKey, Timestamp)>,
-    devices: BTreeMap<DeviceId, DeviceFacts>,
-    today: DailyCounts,
+    rules: Cow<'a, str>,
+    memory: Cow<'a, GuardState>,
+    first: Vec<(Cow<'a, RunKey>, Timestamp)>,
+    devices: Cow<'a, BTreeMap<DeviceId, DeviceFacts>>,
+    today: Cow<'a, DailyCounts>,
+}
+
+/// How much of the state a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SavedExtent {
+    Whole,
+    /// The whole is too large: the state of people with the most jobs is left out.
+    Part,
 }
 
 /// Loads the state, and the rules that were in force last. A file that is broken or of another
 /// version counts as empty.
 pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<String>) {
     let path = file_path(directory);
-    let written: GuardStateFile = match state_file::read(&path, MAX_FILE_BYTES) {
+    let written: GuardStateFile<'static> = match state_file::read(&path, MAX_FILE_BYTES) {
         Ok(Some(written)) => written,
         Ok(None) => return (SavedGuardState::default(), None),
         Err(why) => {
@@ -52,26 +62,30 @@ pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<Str
             return (SavedGuardState::default(), None);
         }
     };
-    let rules = Some(written.rules).filter(|rules| !rules.is_empty());
+    let rules = Some(written.rules.into_owned()).filter(|rules| !rules.is_empty());
+    let state = written.memory.into_owned();
     if written.boot != boot {
         let remembered = SavedGuardState {
-            state: written.memory.into_rebooted(),
+            state: state.into_rebooted(),
             ..SavedGuardState::default()
         };
         return (remembered, rules);
     }
+    let first = written.first.into_iter();
     let remembered = SavedGuardState {
-        state: written.memory.into_restarted(),
+        state: state.into_restarted(),
         history: SampleHistory {
-            first_seen: written.first.into_iter().into_map(),
-            devices: written.devices,
+            first_seen: first
+                .map(|(run, since)| (run.into_owned(), since))
+                .into_map(),
+            devices: written.devices.into_owned(),
         },
-        counts: written.today,
+        counts: written.today.into_owned(),
     };
     (remembered, rules)
 }
 
-/// Saves the state.
+/// Saves the state, or the part of it that fits.
 ///
 /// # Errors
 /// If the file cannot be written; it is unchanged then.
@@ -80,27 +94,104 @@ pub(super) fn save(
     boot: &str,
     rules: &str,
     remembered: &SavedGuardState,
-) -> std::io::Result<()> {
-    let written = GuardStateFile {
-        version: state_file::VERSION,
-        boot: boot.to_owned(),
-        rules: rules.to_owned(),
-        memory: remembered.state.clone(),
-        first: remembered
-            .history
-            .first_seen
-            .iter()
-            .map(|(run, since)| (run.clone(), *since))
-            .collect(),
-        devices: remembered.history.devices.clone(),
-        today: remembered.counts.clone(),
-    };
-    state_file::write(&file_path(directory), &written)
+) -> std::io::Result<SavedExtent> {
+    save_within(directory, (boot, rules), remembered, MAX_WRITTEN_BYTES)
 }
 
-/// Enough for ten thousand processes that each break several rules.
+fn save_within(
+    directory: &Path,
+    (boot, rules): (&str, &str),
+    remembered: &SavedGuardState,
+    longest: usize,
+) -> std::io::Result<SavedExtent> {
+    let to_text = |memory: &GuardState| {
+        let first = remembered.history.first_seen.iter();
+        let written = GuardStateFile {
+            version: state_file::VERSION,
+            boot: Cow::Borrowed(boot),
+            rules: Cow::Borrowed(rules),
+            memory: Cow::Borrowed(memory),
+            first: first
+                .map(|(run, since)| (Cow::Borrowed(run), *since))
+                .collect(),
+            devices: Cow::Borrowed(&remembered.history.devices),
+            today: Cow::Borrowed(&remembered.counts),
+        };
+        state_file::to_text_within(&written, longest)
+    };
+    let mut part = SavedPart::WHOLE;
+    let mut made = to_text(&remembered.state)?;
+    let text = loop {
+        match made {
+            Some(text) => break text,
+            None => {
+                let reduced = part.reduced();
+                part = reduced.ok_or_else(|| std::io::Error::other("it is too large"))?;
+                made = to_text(&remembered.state.to_part(part))?;
+            }
+        }
+    };
+    state_file::write_text(&file_path(directory), &text)?;
+    Ok(match part == SavedPart::WHOLE {
+        true => SavedExtent::Whole,
+        false => SavedExtent::Part,
+    })
+}
+
+/// More than is ever written.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Enough for ten thousand processes that each break a rule. The file is written at each decision:
+/// a disk takes some tenths of a second for so much.
+const MAX_WRITTEN_BYTES: usize = 16 << 20;
 
 fn file_path(directory: &Path) -> PathBuf {
     directory.join(FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The state about this many jobs.
+    fn state_about(jobs: usize) -> SavedGuardState {
+        let streak = json!([0, null, null, 0, 0]);
+        let job = |nth: usize| {
+            let state = json!({
+                "shown": "job", "idle_streak": streak, "unconnected_streak": streak, "claims": [],
+            });
+            json!([{"uid": 1_000, "id": format!("job {nth}")}, state])
+        };
+        let mut state = serde_json::to_value(GuardState::default()).unwrap();
+        state["jobs"] = (0..jobs).map(job).collect::<Value>();
+        SavedGuardState {
+            state: serde_json::from_value(state).unwrap(),
+            ..SavedGuardState::default()
+        }
+    }
+
+    fn loaded_jobs(directory: &Path) -> usize {
+        let (loaded, rules) = load(directory, "boot");
+        assert_eq!(rules.as_deref(), Some("# Ours."));
+        let state = serde_json::to_value(&loaded.state).unwrap();
+        state["jobs"].as_array().unwrap().len()
+    }
+
+    #[test]
+    fn saved_state_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let state = state_about(500);
+        let save_within = |longest| save_within(path, ("boot", "# Ours."), &state, longest);
+        assert_eq!(save_within(MAX_WRITTEN_BYTES).unwrap(), SavedExtent::Whole);
+        assert_eq!(loaded_jobs(path), 500);
+        let whole = std::fs::metadata(file_path(path)).unwrap().len();
+        let almost = usize::try_from(whole).unwrap() - 1;
+        assert_eq!(save_within(almost).unwrap(), SavedExtent::Part);
+        assert_eq!(loaded_jobs(path), 256);
+        // What is always kept does not fit: the file stays.
+        assert!(save_within(100).is_err());
+        assert_eq!(loaded_jobs(path), 256);
+    }
 }

@@ -23,6 +23,8 @@ pub(crate) struct GuardStatus {
     pub(crate) tripped_at: Option<Timestamp>,
     /// The circuit breaker tripped in a dry run.
     pub(crate) is_trip_simulated: bool,
+    /// The circuit breaker tripped for owners who are no user of the host.
+    pub(crate) has_tripped_for_others: bool,
     /// The rules in force when the last sample was evaluated.
     pub(crate) evaluated_by: Option<Arc<CompiledRules>>,
     /// Rules on behaviour may not fit this host.
@@ -31,6 +33,8 @@ pub(crate) struct GuardStatus {
     pub(crate) snoozes: Vec<SnoozeGrant>,
     /// The state cannot be saved: no job is ended either.
     pub(crate) is_unsaved: bool,
+    /// The state is too large: a part of it is saved.
+    pub(crate) is_saved_in_part: bool,
 }
 
 impl GuardStatus {

@@ -3,7 +3,7 @@
 use super::enforcement::{GuardEnforcer, SnoozeCommand};
 use super::notify::{notify_users, without_ends};
 use super::sample::to_guard_sample;
-use super::saved_state::{SavedGuardState, save};
+use super::saved_state::{SavedExtent, SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
 use crate::log_events::{EventSubject, event};
 use crate::store::{Sample, Store};
@@ -27,8 +27,8 @@ pub(super) enum GuardCommand {
     RulesChanged,
     /// From now on jobs can be ended.
     SetEnforcer(Box<GuardEnforcer>),
-    /// This job is about to get its first signal: may it?
-    ConfirmStart(Arc<Enforcement>, SyncSender<bool>),
+    /// This job, chosen by these rules, is about to get its first signal: may it?
+    ConfirmStart(Arc<Enforcement>, Arc<CompiledRules>, SyncSender<bool>),
     /// The outcome of an enforcement.
     Outcome(Arc<Enforcement>, EnforcementOutcome, SignalStatus),
     /// A snooze request.
@@ -52,6 +52,8 @@ pub(super) struct GuardWorker {
     pub(super) store: Store,
     pub(super) saved_at: Timestamp,
     pub(super) has_save_failed: bool,
+    /// How much of the state was saved last.
+    pub(super) saved_extent: SavedExtent,
     /// How much of the last sample exceeded the limits.
     pub(super) overflow: u64,
     /// The directory of the terminals, if users are notified there.
@@ -71,13 +73,14 @@ impl GuardWorker {
                     if self.in_force.borrow_and_update().rules().mode == GuardMode::Disabled {
                         let memory = std::mem::take(&mut self.state.state);
                         self.state.state = memory.into_paused();
+                        self.overflow = 0;
                     }
                     self.publish(None);
                 }
                 GuardCommand::SetEnforcer(armed) => self.enforcer = Some(armed),
-                GuardCommand::ConfirmStart(enforcement, answer) => {
+                GuardCommand::ConfirmStart(enforcement, rules, answer) => {
                     // The caller may have gone.
-                    let _ = answer.send(self.confirm_start(&enforcement));
+                    let _ = answer.send(self.confirm_start(&enforcement, &rules));
                 }
                 GuardCommand::Outcome(enforcement, outcome, signals) => {
                     self.record_outcome(&enforcement, (outcome, signals))
@@ -127,7 +130,7 @@ impl GuardWorker {
         self.overflow = evaluation.overflow.total() as u64;
         self.publish(Some(guard_sample.until));
         for enforcement in enforcements {
-            self.enforce(enforcement);
+            self.enforce(enforcement, Arc::clone(&rules));
         }
         if let Some(dev) = &self.terminals {
             let records = match is_kept {
@@ -187,8 +190,12 @@ impl GuardWorker {
             self.saved_at = at;
         }
         match saved {
-            Ok(()) => {
+            Ok(extent) => {
                 self.has_save_failed = false;
+                let before = std::mem::replace(&mut self.saved_extent, extent);
+                if (before, extent) == (SavedExtent::Whole, SavedExtent::Part) {
+                    tracing::warn!("the state of the guard is too large: a part of it is saved");
+                }
                 true
             }
             Err(error) => {
@@ -228,10 +235,12 @@ impl GuardWorker {
                 counts: today,
                 tripped_at: memory.tripped_at(),
                 is_trip_simulated: memory.is_trip_simulated(),
+                has_tripped_for_others: memory.others_tripped_at().is_some(),
                 evaluated_by: evaluated_by.or_else(|| status.evaluated_by.clone()),
                 doubt: memory.doubt(),
                 snoozes,
                 is_unsaved: self.has_save_failed,
+                is_saved_in_part: self.saved_extent == SavedExtent::Part,
             });
         });
     }

@@ -10,9 +10,9 @@ use crate::procfs::read_at_most;
 use crate::procfs::stat::Stat;
 use gpukill_proto::model::{ProcessKey, ProcessLocation, Scheduler};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub(crate) struct SlurmAccounts(BackgroundCache<ProcessKey, PathBuf, Option<String>>);
+pub(crate) struct SlurmAccounts(pub(super) BackgroundCache<ProcessKey, PathBuf, Option<String>>);
 
 const FETCH_POLICY: FetchPolicy = FetchPolicy {
     thread: "accounts",
@@ -58,22 +58,6 @@ impl SlurmAccounts {
             CachedValue::Ready(account) => account,
             CachedValue::Failed | CachedValue::Pending => None,
         }
-    }
-
-    /// Waits until all requests are answered, at most until `deadline`, and not for a process that
-    /// is stuck.
-    pub(super) fn settle(&self, deadline: Instant) {
-        self.0.settle(deadline);
-    }
-
-    /// Drops all other processes.
-    pub(super) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
-        self.0.keep_only(wanted);
-    }
-
-    /// Grows with each change of a known account.
-    pub(super) fn changes(&self) -> u64 {
-        self.0.changes()
     }
 }
 

@@ -106,10 +106,7 @@ fn read_entry(
 /// The facts about a process that decide its job, as far as `stat` and its uid give them.
 pub(super) fn lineage(pid: u32, stat: &Stat, uid: Option<u32>) -> ProcessLineage {
     ProcessLineage {
-        key: ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        },
+        key: ProcessKey::new(pid, stat.start_ticks),
         uid,
         namespace_creator: None,
         name: stat.name.clone(),
@@ -178,14 +175,13 @@ mod tests {
         AncestorCache::new(root, CgroupView::Whole)
     }
 
+    fn ancestors(root: &Path, pid: u32) -> Ancestors {
+        family(root).ancestors_of(&Stat::read(&root.join(pid.to_string())).unwrap())
+    }
+
     fn above(root: &Path, pid: u32) -> Vec<u32> {
-        let stat = std::fs::read(root.join(format!("{pid}/stat"))).unwrap();
-        let ancestors = family(root).ancestors_of(&Stat::parse(&stat).unwrap());
-        ancestors
-            .processes
-            .iter()
-            .map(|lineage| lineage.key.pid)
-            .collect()
+        let ancestors = ancestors(root, pid).processes.into_iter();
+        ancestors.map(|lineage| lineage.key.pid).collect()
     }
 
     #[test]
@@ -211,9 +207,7 @@ mod tests {
         let root = tree(&[(1, 0, 0), (10, 1, 5), (20, 10, 6), (30, 20, 7)]);
         assert_eq!(above(root.path(), 30), [20, 10]);
         assert_eq!(above(root.path(), 10), [0; 0]);
-        let stat = std::fs::read(root.path().join("30/stat")).unwrap();
-        let ancestors = family(root.path()).ancestors_of(&Stat::parse(&stat).unwrap());
-        let parent = &ancestors.processes[0];
+        let parent = &ancestors(root.path(), 30).processes[0];
         assert_eq!((parent.uid, parent.name.as_str()), (Some(20), "p20"));
     }
 
@@ -228,8 +222,7 @@ mod tests {
         let root = tree(&[(30, 20, 7)]);
         assert_eq!(above(root.path(), 30), [0; 0]);
         let ring = tree(&[(20, 30, 7), (30, 20, 7)]);
-        let stat = std::fs::read(ring.path().join("30/stat")).unwrap();
-        let ancestors = family(ring.path()).ancestors_of(&Stat::parse(&stat).unwrap());
+        let ancestors = ancestors(ring.path(), 30);
         assert_eq!(
             (ancestors.processes.len(), ancestors.is_truncated),
             (MAX_ANCESTORS, true)
@@ -244,8 +237,7 @@ mod tests {
                 .map(|pid| (pid, pid - 1, u64::from(pid)))
                 .collect();
             let root = tree(&processes);
-            let stat = std::fs::read(root.path().join(format!("{}/stat", depth + 2))).unwrap();
-            let ancestors = family(root.path()).ancestors_of(&Stat::parse(&stat).unwrap());
+            let ancestors = ancestors(root.path(), depth + 2);
             assert_eq!(
                 (ancestors.processes.len(), ancestors.is_truncated),
                 (MAX_ANCESTORS, is_cut)
@@ -263,9 +255,7 @@ mod tests {
             "0::/system.slice/x.service\n",
         )
         .unwrap();
-        let stat = std::fs::read(root.path().join("30/stat")).unwrap();
-        let ancestors = family(root.path()).ancestors_of(&Stat::parse(&stat).unwrap());
-        let parent = &ancestors.processes[0];
+        let parent = &ancestors(root.path(), 30).processes[0];
         assert_eq!(parent.executable.as_deref(), Some(program));
         let unit = parent.unit.as_ref().map(|unit| unit.name.as_str());
         assert_eq!(unit, Some("x.service"));
@@ -274,8 +264,7 @@ mod tests {
     #[test]
     fn ancestor_is_read_once() {
         let root = tree(&[(20, 1, 6), (30, 20, 7), (31, 20, 7)]);
-        let stat = |pid| std::fs::read(root.path().join(format!("{pid}/stat"))).unwrap();
-        let children = [30, 31].map(|pid| Stat::parse(&stat(pid)).unwrap());
+        let children = ["30", "31"].map(|pid| Stat::read(&root.path().join(pid)).unwrap());
         let mut family = family(root.path());
         assert_eq!(family.ancestors_of(&children[0]).processes.len(), 1);
         std::fs::remove_dir_all(root.path().join("20")).unwrap();

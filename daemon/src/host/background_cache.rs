@@ -4,6 +4,7 @@
 //! and ends when it is idle for a while.
 
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -81,6 +82,13 @@ struct InFlight<Q> {
     refetch: Option<Q>,
 }
 
+impl<Q> InFlight<Q> {
+    fn since(since: Option<Instant>) -> Self {
+        let refetch = None;
+        Self { since, refetch }
+    }
+}
+
 struct CacheEntry<V> {
     value: CachedValue<V>,
     requested_at: Instant,
@@ -140,14 +148,7 @@ where
                 let has_room = known.queue.len() < policy.queue;
                 if has_room {
                     known.queue.push_back((key.clone(), question()));
-                    let (since, again) = (None, None);
-                    known.in_flight.insert(
-                        key.clone(),
-                        InFlight {
-                            since,
-                            refetch: again,
-                        },
-                    );
+                    known.in_flight.insert(key.clone(), InFlight::since(None));
                 }
                 has_room
             }
@@ -192,7 +193,7 @@ where
 
     /// Drops all other keys.
     pub(super) fn keep_only(&self, wanted: impl Fn(&K) -> bool) {
-        self.0.lock().entries.retain(|key, _| wanted(key));
+        self.0.lock().entries.retain_entries(|key, _| wanted(key));
     }
 
     /// Waits until every request was answered once, at most until `deadline`, and neither for a
@@ -241,9 +242,8 @@ impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
             return;
         }
         self.make_room(max_entries);
-        let answer = CachedValue::Pending;
         let entry = CacheEntry {
-            value: answer,
+            value: CachedValue::Pending,
             requested_at: now,
         };
         self.entries.insert(key.clone(), entry);
@@ -272,14 +272,8 @@ impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
             self.in_flight.remove(key);
             return false;
         }
-        let (since, again) = (Some(Instant::now()), None);
-        self.in_flight.insert(
-            key.clone(),
-            InFlight {
-                since,
-                refetch: again,
-            },
-        );
+        let started = InFlight::since(Some(Instant::now()));
+        self.in_flight.insert(key.clone(), started);
         true
     }
 

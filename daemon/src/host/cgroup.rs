@@ -51,6 +51,16 @@ pub(super) enum ContainerManager {
     User(u32),
 }
 
+impl ContainerManager {
+    /// The user; `None` for the system.
+    pub(super) const fn uid(self) -> Option<u32> {
+        match self {
+            Self::System => None,
+            Self::User(uid) => Some(uid),
+        }
+    }
+}
+
 /// How much of the cgroup tree the daemon sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CgroupView {

@@ -9,13 +9,15 @@ use gpukill_proto::text::{MAX_COMMAND_BYTES, sanitize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub(crate) struct CommandLineCache(BackgroundCache<ProcessKey, PathBuf, Reading<CommandText>>);
+pub(crate) struct CommandLineCache(
+    pub(super) BackgroundCache<ProcessKey, PathBuf, Reading<CommandText>>,
+);
 
 /// One command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct CommandText {
+pub(super) struct CommandText {
     shown: String,
     arguments: Arc<[String]>,
 }
@@ -72,7 +74,7 @@ impl CommandLineCache {
         process: ProcessKey,
         file: impl FnOnce() -> PathBuf,
     ) -> Reading<String> {
-        map_text(self.text(process, file), |line| line.shown)
+        self.text(process, file).map(|line| line.shown)
     }
 
     /// The first arguments of a process, each as it was given, otherwise as
@@ -82,7 +84,7 @@ impl CommandLineCache {
         process: ProcessKey,
         file: impl FnOnce() -> PathBuf,
     ) -> Reading<Arc<[String]>> {
-        map_text(self.text(process, file), |line| line.arguments)
+        self.text(process, file).map(|line| line.arguments)
     }
 
     fn text(&self, process: ProcessKey, file: impl FnOnce() -> PathBuf) -> Reading<CommandText> {
@@ -92,41 +94,10 @@ impl CommandLineCache {
         }
     }
 
-    /// Drops the command line of a process so that it is read again.
-    pub(super) fn forget(&self, process: ProcessKey) {
-        self.0.forget(&process);
-    }
-
-    /// Waits until all requests are answered, at most until `deadline`, and not for a process that
-    /// is stuck.
-    pub(super) fn settle(&self, deadline: Instant) {
-        self.0.settle(deadline);
-    }
-
-    /// The same for these processes only.
-    pub(super) fn settle_for(&self, wanted: &BTreeSet<ProcessKey>, deadline: Instant) {
-        self.0.settle_for(|key| wanted.contains(key), deadline);
-    }
-
     /// Whether an unread command line of these may be read soon.
     pub(super) fn may_be_read_soon(&self, wanted: &BTreeSet<ProcessKey>) -> bool {
-        let stuck = self.stuck();
+        let stuck = self.0.stuck();
         stuck.len() < FETCH_POLICY.threads && wanted.iter().any(|key| !stuck.contains(key))
-    }
-
-    /// The processes that are stuck now.
-    pub(super) fn stuck(&self) -> Vec<ProcessKey> {
-        self.0.stuck()
-    }
-
-    /// Drops all other processes.
-    pub(super) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
-        self.0.keep_only(wanted);
-    }
-
-    /// Grows with each change of a known command line.
-    pub(super) fn changes(&self) -> u64 {
-        self.0.changes()
     }
 
     /// The fault of the reads, if there is one now.
@@ -152,21 +123,11 @@ impl CommandLineCache {
     }
 }
 
-fn map_text<T>(line: Reading<CommandText>, part: impl FnOnce(CommandText) -> T) -> Reading<T> {
-    match line {
-        Reading::Value(line) => Reading::Value(part(line)),
-        unknown => unknown.as_unknown(),
-    }
-}
-
 fn parse_text(bytes: &[u8]) -> Reading<CommandText> {
-    match parse_displayed(bytes) {
-        Reading::Value(shown) => Reading::Value(CommandText {
-            shown,
-            arguments: parse_arguments(bytes),
-        }),
-        unknown => unknown.as_unknown(),
-    }
+    parse_displayed(bytes).map(|shown| CommandText {
+        shown,
+        arguments: parse_arguments(bytes),
+    })
 }
 
 fn parse_arguments(bytes: &[u8]) -> Arc<[String]> {
@@ -200,16 +161,14 @@ pub(super) fn parse_displayed(bytes: &[u8]) -> Reading<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Instant;
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid,
-            start_ticks: 1,
-        }
+        ProcessKey::new(pid, 1)
     }
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(10)
+    fn in_an_hour() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
     }
 
     #[test]
@@ -282,7 +241,7 @@ mod tests {
             "cannot read the command line of process 1: the process may be stuck in a driver"
         );
         // It counts as stuck now: the deadline is not waited for.
-        commands.settle(Instant::now() + Duration::from_secs(3_600));
+        commands.0.settle(in_an_hour());
     }
 
     #[test]
@@ -302,7 +261,7 @@ mod tests {
         );
         let not_yet = Reading::Failed(NOT_READ_YET.into());
         assert_eq!(commands.get(key(9), || well.clone()), not_yet);
-        commands.settle(Instant::now() + Duration::from_secs(3_600));
+        commands.0.settle(in_an_hour());
         assert_eq!(commands.get(key(9), || well.clone()), not_yet);
 
         for (_, fifo) in &fifos {
@@ -311,7 +270,7 @@ mod tests {
         while commands.fault().is_some() {
             std::thread::yield_now();
         }
-        commands.settle(soon());
+        commands.0.settle(in_an_hour());
         let late = Reading::Value("late".into());
         for (stuck, fifo) in &fifos {
             assert_eq!(commands.get(*stuck, || fifo.clone()), late);

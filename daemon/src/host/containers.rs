@@ -111,10 +111,7 @@ impl ContainerCache {
         });
         let container = Container {
             id: contained.id.clone(),
-            manager: match contained.manager {
-                ContainerManager::System => None,
-                ContainerManager::User(uid) => Some(uid),
-            },
+            manager: contained.manager.uid(),
             // The Kubernetes name is a label, which any container may have.
             name: match contained.pod {
                 Some(_) => found.name_in_pod,

@@ -7,6 +7,7 @@ mod file;
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
 use crate::procfs::stat::Stat;
 use cache::HashCache;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::ProcessKey;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ impl ExecutableHashes {
 
     /// Drops all other processes.
     pub(crate) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
-        self.waiting().retain(|process, _| wanted(process));
+        self.waiting().retain_entries(|process, _| wanted(process));
         self.cache.keep_only(wanted);
     }
 

@@ -174,13 +174,11 @@ fn owner_uid(namespace: impl AsFd) -> io::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_process::TestProcess;
     use super::*;
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Command, Stdio};
 
-    /// A process that is killed when dropped.
-    struct NamespaceSleeper(Child);
-
-    impl NamespaceSleeper {
+    impl TestProcess {
         /// A process this many user namespaces deep; `None` where none may be created.
         fn nested(depth: usize) -> Option<Self> {
             let unshare = ["unshare", "--user", "--map-root-user"];
@@ -204,13 +202,6 @@ mod tests {
         }
     }
 
-    impl Drop for NamespaceSleeper {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
     fn owner_of(directory: &Path) -> Reading<Option<u32>> {
         user_namespace_owner(directory, own_user_namespace().as_deref())
     }
@@ -227,7 +218,7 @@ mod tests {
     #[test]
     fn nested_namespace_belongs_to_its_creator() {
         for depth in 1..=2 {
-            let Some(sleeper) = NamespaceSleeper::nested(depth) else {
+            let Some(sleeper) = TestProcess::nested(depth) else {
                 eprintln!("skipped: no user namespace may be made here");
                 return;
             };
@@ -239,7 +230,7 @@ mod tests {
     #[test]
     fn deepest_namespace_has_its_owner() {
         // 33 below the initial one, and fewer where the test's own is not that.
-        let deepest = (1..=40).rev().find_map(NamespaceSleeper::nested);
+        let deepest = (1..=40).rev().find_map(TestProcess::nested);
         let Some(sleeper) = deepest else {
             eprintln!("skipped: no user namespace may be made here");
             return;
@@ -259,7 +250,7 @@ mod tests {
             assert_eq!(root_in_map(none), None, "{none:?}");
         }
         for (depth, expected) in [(1, Some(rustix::process::geteuid().as_raw())), (2, None)] {
-            let Some(sleeper) = NamespaceSleeper::nested(depth) else {
+            let Some(sleeper) = TestProcess::nested(depth) else {
                 eprintln!("skipped: no user namespace may be made here");
                 return;
             };

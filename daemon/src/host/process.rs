@@ -16,7 +16,7 @@ use super::cpu::CpuUsage;
 use super::login_defs;
 use super::namespace;
 pub(crate) use super::process_metadata::ProcessMetadata;
-use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
+use super::process_metadata::{ProcessDetails, to_parent};
 use super::seat;
 use super::status::{StatusFile, login_uid};
 use super::users::Users;
@@ -26,6 +26,7 @@ use crate::procfs::{is_absent, read_at_most, read_failure};
 use cached::{CachedProcess, has_executed, job_of};
 use gpukill_policy::job::{ProcessLineage, notebook_servers};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{FaultCode, ProcessKey, ProcessLocation};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -103,7 +104,7 @@ impl ProcessReader {
         let mut family = AncestorCache::new(&root, self.view);
         let mut boot = None;
         let before = self.cached.len();
-        self.cached.retain(|pid, _| pids.contains(pid));
+        self.cached.retain_entries(|pid, _| pids.contains(pid));
         self.absent_pids.clear();
         let mut changed = self.cached.len() != before;
         let mut identified = BTreeMap::new();
@@ -119,22 +120,15 @@ impl ProcessReader {
                 changed = true;
             }
             if let Some(known) = self.cached.get_mut(pid) {
-                let usage = HostUsage {
-                    memory: Reading::Value(Bytes(
-                        stat.resident_pages.saturating_mul(self.page_size),
-                    )),
-                    cpu: known
-                        .cpu
-                        .update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                let memory = Bytes(stat.resident_pages.saturating_mul(self.page_size));
+                let cpu = &mut known.cpu;
+                let metadata = ProcessMetadata {
+                    key: known.key,
+                    memory: Reading::Value(memory),
+                    cpu: cpu.update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                    details: Arc::clone(&known.details),
                 };
-                identified.insert(
-                    *pid,
-                    ProcessMetadata {
-                        key: known.key,
-                        usage,
-                        details: Arc::clone(&known.details),
-                    },
-                );
+                identified.insert(*pid, metadata);
             }
         }
         if changed {
@@ -157,11 +151,11 @@ impl ProcessReader {
         deadline: Instant,
     ) {
         users.settle(deadline);
-        self.command_lines.settle(deadline);
+        self.command_lines.0.settle(deadline);
         self.containers.settle(deadline);
-        self.accounts.settle(deadline);
-        let changes = self.command_lines.changes() + self.containers.changes();
-        let changes = changes + self.accounts.changes() + users.changes();
+        self.accounts.0.settle(deadline);
+        let changes = self.command_lines.0.changes() + self.containers.changes();
+        let changes = changes + self.accounts.0.changes() + users.changes();
         if changes == self.completed_changes {
             return;
         }
@@ -211,17 +205,14 @@ impl ProcessReader {
         family: &mut AncestorCache<'_>,
     ) {
         let directory = self.root.join(pid.to_string());
-        let key = ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        };
+        let key = ProcessKey::new(pid, stat.start_ticks);
         let before = self.cached.remove(&pid).filter(|before| before.key == key);
         if before
             .as_ref()
             .is_some_and(|before| has_executed(&before.stat, stat))
         {
             // It executed another program.
-            self.command_lines.forget(key);
+            self.command_lines.0.forget(&key);
         }
         let status = StatusFile::read(&directory);
         let group = cgroup_location(&directory, self.view);
@@ -363,8 +354,8 @@ impl ProcessReader {
                 ancestors.chain([known.key])
             })
             .into_set();
-        self.command_lines.keep_only(|key| keys.contains(key));
-        self.accounts.keep_only(|key| keys.contains(key));
+        self.command_lines.0.keep_only(|key| keys.contains(key));
+        self.accounts.0.keep_only(|key| keys.contains(key));
         let containers: BTreeSet<&CgroupContainer> = known
             .filter_map(|known| known.cgroup_container.known()?.as_ref())
             .into_set();

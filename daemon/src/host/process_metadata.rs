@@ -15,16 +15,11 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessMetadata {
     pub(crate) key: ProcessKey,
-    pub(super) usage: HostUsage,
-    pub(super) details: Arc<ProcessDetails>,
-}
-
-/// The host resources that a process uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HostUsage {
+    /// The host memory that it uses.
     pub(super) memory: Reading<Bytes>,
     /// Unsupported in the first poll: there is no earlier one to compare with.
     pub(super) cpu: Reading<Percent>,
+    pub(super) details: Arc<ProcessDetails>,
 }
 
 /// Facts about a process that rarely change, and are read rarely.
@@ -89,8 +84,8 @@ impl ProcessMetadata {
         row.location = person.location.clone();
         row.job = person.job.clone();
         row.parents.clone_from(&person.parents);
-        row.host_memory = self.usage.memory.clone();
-        row.cpu = self.usage.cpu.clone();
+        row.host_memory = self.memory.clone();
+        row.cpu = self.cpu.clone();
     }
 
     /// Its job, user, person and notebook servers.
@@ -124,10 +119,8 @@ impl ProcessMetadata {
         let unknown = Reading::Unsupported;
         Self {
             key,
-            usage: HostUsage {
-                memory: Reading::Unsupported,
-                cpu: Reading::Unsupported,
-            },
+            memory: Reading::Unsupported,
+            cpu: Reading::Unsupported,
             details: Arc::new(ProcessDetails {
                 started_at: unknown.as_unknown(),
                 uids: unknown.as_unknown(),

@@ -22,6 +22,7 @@ use core::net::SocketAddr;
 use gpukill_policy::round_robin::interleave;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{Job, NetworkRole, ProcessKey};
 use gpukill_proto::reading::Reading;
 use scan::SocketScanner;
@@ -196,7 +197,7 @@ impl SocketWatcher {
                 .is_some_and(|(before, now)| before.has_same_findings(now))
         };
         let kept: BTreeSet<ProcessKey> = known.findings.keys().copied().filter(is_same).into_set();
-        known.findings.retain(|key, _| kept.contains(key));
+        known.findings.retain_entries(|key, _| kept.contains(key));
         known.watched = processes;
         self.0.changed.notify_all();
     }

@@ -28,10 +28,7 @@ impl TestProcess {
     pub(super) fn key(&self) -> ProcessKey {
         let pid = self.0.id();
         let stat = Stat::read(Path::new(&format!("/proc/{pid}"))).unwrap();
-        ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        }
+        ProcessKey::new(pid, stat.start_ticks)
     }
 }
 

@@ -4,6 +4,7 @@
 use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::PersonKey;
 use gpukill_policy::guard::enforcement::concurrency::has_slot;
+use gpukill_proto::collect::RetainEntries as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -250,7 +251,7 @@ impl Drop for GuardSlot {
         if let Some(of_person) = taken.get_mut(&self.person) {
             *of_person -= 1;
         }
-        taken.retain(|_, of_person| *of_person > 0);
+        taken.retain_entries(|_, of_person| *of_person > 0);
     }
 }
 

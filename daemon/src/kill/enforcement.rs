@@ -33,12 +33,18 @@ const SLOT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Takes the results of enforcements.
 pub(crate) trait EnforcementObserver: Clone + Send + 'static {
-    /// Called right before the first signal. After `false` no signal is sent.
-    fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool;
+    /// Called right before the first signal of an enforcement that was chosen by these rules. After
+    /// `false` no signal is sent.
+    fn confirm_start(&self, enforcement: &Arc<Enforcement>, rules: &Arc<CompiledRules>) -> bool;
 
-    /// Why the guard ends no job by these rules any more; `None` where it does. Called before the
-    /// signals of each step.
-    fn withdrawal_reason(&self, rules: &CompiledRules) -> Option<&'static str>;
+    /// Why an enforcement that was chosen by these rules gets no further signal; `None` where it
+    /// does.
+    /// Called before the signals of each step.
+    fn withdrawal_reason(
+        &self,
+        enforcement: &Enforcement,
+        rules: &CompiledRules,
+    ) -> Option<&'static str>;
 
     /// The outcome, and whether signals were sent. Called once for each enforcement that has a
     /// thread.
@@ -51,7 +57,7 @@ pub(crate) trait EnforcementObserver: Clone + Send + 'static {
 }
 
 impl KillService {
-    /// Ends the job on a thread of its own. `rules` are those in force.
+    /// Ends the job on a thread of its own. `rules` are those by which it was chosen.
     ///
     /// # Errors
     /// The outcome if no thread can be started. The observer does not get it: the caller takes the
@@ -118,7 +124,7 @@ impl KillService {
             planned.map_err(|outcome| (outcome, SignalStatus::Unsent))?;
         let caller = Authority::guard_caller();
         let owner = (KillOwner::from_caller(&caller), caller.limit_group);
-        if !observer.confirm_start(enforcement) {
+        if !observer.confirm_start(enforcement, rules) {
             let why = "the current rules do not end it any more, or the decision cannot be stored";
             return Err(unenforced(why.to_owned()));
         }
@@ -133,7 +139,7 @@ impl KillService {
                 must_be_recorded: true,
                 late_member_users: users,
                 required_uid: started.job.owner.uid,
-                withdrawal_reason: &|| result.withdrawal_reason(&rules),
+                withdrawal_reason: &|| result.withdrawal_reason(&started, &rules),
             };
             let mut ending = EnforcementResult {
                 enforcement: &started,

@@ -11,12 +11,12 @@ mod target;
 use super::KillEnvironment;
 use super::planner::affected_facts;
 use crate::state::PublishedPoll;
-use crate::store::{Action, ActionKind, KillShare, OpenAction, log_unrecorded_end};
+use crate::store::{Action, ActionKind, KillShare, OpenAction};
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::device_use::device_users;
 use gpukill_policy::kill::outcome::{KillCompletion, completion};
 use gpukill_policy::kill::protection::DaemonFamily;
-use gpukill_policy::kill::recheck::{RecheckContext, veto};
+use gpukill_policy::kill::recheck::{KnownNames, RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoMap as _;
@@ -107,7 +107,7 @@ pub(super) fn execute(
         Stage::Done
     });
     // The record comes first: a client that reads the last report finds it in the store.
-    record_outcome(plan, &report, recorded.ok());
+    record_outcome(plan, &report, recorded.ok(), environment);
     execution.reporter.publish();
 }
 
@@ -142,13 +142,22 @@ fn short_document(plan: &KillPlan) -> String {
     serde_json::json!({"too_long": {"processes": plan.targets.len(), "pids": pids}}).to_string()
 }
 
-fn record_outcome(plan: &KillPlan, report: &KillReport, action: Option<OpenAction>) {
+fn record_outcome(
+    plan: &KillPlan,
+    report: &KillReport,
+    action: Option<OpenAction>,
+    environment: &KillEnvironment,
+) {
     let result = kill_result(plan, report);
     let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
     match action {
         Some(action) => action.settle(result, outcome),
         // Only the log has the intent in this case.
-        None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), result, &outcome),
+        None => {
+            let facts = affected_facts(plan);
+            let store = &environment.store;
+            store.log_unrecorded_end(ActionKind::Kill, &facts, result, &outcome);
+        }
     }
 }
 
@@ -174,6 +183,8 @@ struct Execution<'a> {
     gpu_users: BTreeSet<ProcessKey>,
     /// All processes before the first signal.
     initial_table: Arc<ProcessTable>,
+    /// The names that the processes of that table show.
+    names: KnownNames,
     /// The ancestors of this daemon and its own processes, in that table.
     family: DaemonFamily,
     /// All processes that were planned, and their late members.
@@ -206,6 +217,7 @@ impl<'a> Execution<'a> {
             before: published.clone(),
             gpu_users: device_users(&published.snapshot, &published.holders),
             initial_table: Arc::default(),
+            names: KnownNames::default(),
             family: DaemonFamily::default(),
             members: plan.targets.iter().map(|target| target.key).into_set(),
             observed: BTreeMap::new(),
@@ -259,6 +271,7 @@ impl<'a> Execution<'a> {
             .map(|(key, process)| (key, process.clone()))
             .into_map();
         self.family = DaemonFamily::new(std::process::id(), &table);
+        self.names = KnownNames::new(&table);
         self.initial_table = Arc::new(table);
         Ok(())
     }
@@ -321,6 +334,7 @@ impl<'a> Execution<'a> {
             roles: &roles,
             operators: &operators,
             processes: &self.initial_table,
+            names: &self.names,
             before: self.observed.get(&target.key),
             person: self.authorization.required_uid,
             family: &self.family,

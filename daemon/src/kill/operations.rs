@@ -6,6 +6,7 @@ use super::concurrency::{
 use super::{KillOwner, first_id};
 use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::PersonKey;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -229,7 +230,7 @@ impl OperationTable {
     fn remove_expired(&mut self, now: Instant) {
         let is_old = |at: Instant| now.saturating_duration_since(at) >= FINISHED_RETENTION;
         self.by_id
-            .retain(|_, entry| !entry.ended.is_some_and(is_old));
+            .retain_entries(|_, entry| !entry.ended.is_some_and(is_old));
     }
 
     /// Removes the oldest finished operations where there are too many, or where their plans and
@@ -533,7 +534,7 @@ mod tests {
         let bobs = end_plan(1001, 1);
         let alices = [7_000, 7_000, 7_000].map(|targets| end_plan(1000, targets));
         assert_eq!(alices.map(is_kept), [false, true, true]);
-        // The newest one stays, however large it is, at the cost of her own.
+        // The newest one stays, however large it is: older ones of the same user go.
         let largest = end_plan(1000, 100_000);
         assert_eq!(alices.map(is_kept), [false, false, false]);
         assert!(is_kept(largest) && is_kept(bobs));

@@ -136,7 +136,7 @@ fn record_refused(
     plan: String,
     why: String,
 ) {
-    let asked = request.selector.to_string();
+    let asked = request.selector.text_for_caller(caller.uid);
     let action = Action {
         kind: ActionKind::Kill,
         uid: caller.uid,

@@ -2,6 +2,7 @@
 
 use super::{KillOwner, first_id};
 use gpukill_policy::access::LimitGroup;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::kill::{KillPlan, PlanId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,7 +106,7 @@ impl PendingPlans {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new =
             |pending: &PendingPlan| now.saturating_duration_since(pending.since) < PLAN_LIFETIME;
-        kept.plans.retain(|_, pending| is_new(pending));
+        kept.plans.retain_entries(|_, pending| is_new(pending));
         kept
     }
 }
@@ -197,7 +198,7 @@ pub(super) mod tests {
         let largest = keep(1000, 100_000);
         assert!(!is_kept(1000, second) && !is_kept(1000, third));
         assert!(is_kept(1000, largest) && is_kept(1001, bobs));
-        // With 55 others the next plan is one too many, and she has the most.
+        // With 55 others the next plan is one too many, and Alice has the most.
         for uid in 2_000..2_056 {
             keep(uid, 1);
         }

@@ -63,10 +63,9 @@ fn resume_all_left(left: &[ProcessKey], reader: &ProcessTableReader) -> Option<S
         ),
         ("left stopped by interrupted kills and not resumed", stayed),
     ];
-    let descriptions = descriptions
-        .into_iter()
-        .filter(|(_, pids)| !pids.is_empty());
     let descriptions: Vec<String> = descriptions
+        .into_iter()
+        .filter(|(_, pids)| !pids.is_empty())
         .map(|(what, pids)| format!("{what}: {}", list_pids(&pids)))
         .collect();
     (!descriptions.is_empty()).then(|| descriptions.join("; "))

@@ -18,6 +18,7 @@ use crate::host::users::Users;
 use crate::store::{DeviceProcess, PastUse};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{
     BackendReport, BackendState, DeviceId, GpuEvent, Loss, LossKind, ProcessKey, Snapshot,
@@ -90,8 +91,8 @@ impl PollState {
         }
     }
 
-    /// Takes the facts of this poll beside the lists: the PIDs without a process, and the open
-    /// device files.
+    /// Takes the facts of this poll that the lists do not have: the PIDs without a process, and the
+    /// open device files.
     pub(super) fn set_process_facts(
         &mut self,
         absent: &BTreeSet<u32>,
@@ -321,22 +322,23 @@ impl PollState {
         let may_be_present =
             |device: &DeviceId| present_devices.contains(device) && !reported.contains(device);
         self.use_times
-            .retain(|row, _| present.contains(row) || may_be_present(&row.0));
-        let unowned_rows = snapshot.processes.iter();
-        let unowned_rows = unowned_rows.filter(|row| row.last_known_key().is_none());
-        let unowned_rows: BTreeSet<(DeviceId, u32)> = unowned_rows
+            .retain_entries(|row, _| present.contains(row) || may_be_present(&row.0));
+        let unowned_rows: BTreeSet<(DeviceId, u32)> = snapshot
+            .processes
+            .iter()
+            .filter(|row| row.last_known_key().is_none())
             .map(|row| (row.device.clone(), row.pid))
             .into_set();
         self.unknown_pids
-            .retain(|row, _| unowned_rows.contains(row) || may_be_present(&row.0));
+            .retain_entries(|row, _| unowned_rows.contains(row) || may_be_present(&row.0));
         self.listed
-            .retain(|device, _| present_devices.contains(device));
+            .retain_entries(|device, _| present_devices.contains(device));
         self.listed_pids.keep_only(&present_devices);
         self.last_processes.keep_only(&present_devices);
         self.lost_since
-            .retain(|device, _| present_devices.contains(device));
+            .retain_entries(|device, _| present_devices.contains(device));
         self.last_xid
-            .retain(|device, _| present_devices.contains(device));
+            .retain_entries(|device, _| present_devices.contains(device));
     }
 }
 

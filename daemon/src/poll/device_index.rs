@@ -7,6 +7,7 @@
 use super::pci_slots::PciBus;
 use crate::backend::DeviceReadings;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, Vendor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,9 +144,10 @@ impl AssignedIndices {
     /// Bounds the memory against a driver that invents ids or addresses.
     fn forget(&mut self, present: &BTreeSet<&DeviceId>) {
         if self.devices.len().max(self.by_address.len()) > MAX_DEVICES {
-            self.devices.retain(|id, _| present.contains(id));
+            self.devices.retain_entries(|id, _| present.contains(id));
             let used: BTreeSet<u32> = self.devices.values().copied().into_set();
-            self.by_address.retain(|_, index| used.contains(index));
+            self.by_address
+                .retain_entries(|_, index| used.contains(index));
         }
     }
 }

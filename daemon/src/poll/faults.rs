@@ -266,15 +266,19 @@ pub(super) fn describe_short_lived(
     let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
     let devices = readings.flat_map(|(readings, _)| &readings.devices);
     let faults = devices.filter_map(|device| {
-        let persons = file_holders.short_lived.iter().filter(|(_, numbers)| {
-            let mut own = device.nodes.iter().filter(|node| !node.shared);
-            own.any(|node| numbers.contains(&node.number))
-        });
-        let persons = persons.map(|(person, _)| match users.name(*person).known() {
-            Some(name) => format!("{name} (user {person})"),
-            None => format!("user {person}"),
-        });
-        let persons: Vec<String> = persons.take(MAX_NAMED_USERS).collect();
+        let persons: Vec<String> = file_holders
+            .short_lived
+            .iter()
+            .filter(|(_, numbers)| {
+                let mut own = device.nodes.iter().filter(|node| !node.shared);
+                own.any(|node| numbers.contains(&node.number))
+            })
+            .map(|(person, _)| match users.name(*person).known() {
+                Some(name) => format!("{name} (user {person})"),
+                None => format!("user {person}"),
+            })
+            .take(MAX_NAMED_USERS)
+            .collect();
         (!persons.is_empty()).then(|| (device.id.clone(), short_lived_text(&persons)))
     });
     faults.into_map()

@@ -9,6 +9,7 @@ use crate::backend::reader::LatestReadings;
 use crate::fault::PartFault;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{
     BackendState, Device, DeviceId, EventKind, FaultCode, GpuEvent, Loss, LossKind,
 };
@@ -118,7 +119,7 @@ impl GoneDevices {
             .iter()
             .filter_map(|device| Some((device.pci.last_known()?, &device.id)))
             .into_map();
-        self.known.retain(|id, known| {
+        self.known.retain_entries(|id, known| {
             let address = known.row.pci.last_known();
             let now = address.and_then(|address| Some((address, *listed.get(address)?)));
             now.is_none_or(|(address, now)| now == id || (id.0 != *address && now.0 != *address))
@@ -170,7 +171,7 @@ impl GoneDevices {
     /// Drops those of these GPUs that are gone.
     pub(super) fn forget(&mut self, ids: &[DeviceId]) {
         self.known
-            .retain(|id, known| known.loss.is_none() || !ids.contains(id));
+            .retain_entries(|id, known| known.loss.is_none() || !ids.contains(id));
     }
 }
 

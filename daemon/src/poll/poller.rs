@@ -130,6 +130,7 @@ impl Poller {
             accounts,
             slowest,
             is_late,
+            energy,
         } = self.snapshot_builder.poll(
             timeout,
             now,
@@ -162,6 +163,7 @@ impl Poller {
             holders,
             holders_at,
             polling,
+            energy,
         });
         self.rogue.add_poll(&snapshot, self.guard.status());
         let poll = SamplerInput {
@@ -216,7 +218,7 @@ fn log_device_event(event: &GpuEvent, snapshot: &Snapshot) {
     let what = event.kind.to_string();
     match event.kind {
         EventKind::Xid(xid) => {
-            let meaning = health::xid_meaning(xid).unwrap_or("see NVIDIA's list of XIDs");
+            let meaning = health::xid_meaning(xid);
             if health::is_program_fault(xid) {
                 event!(ProgramXid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");
             } else {

@@ -3,6 +3,7 @@
 
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::holders::EndedHolder;
 use gpukill_proto::model::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -65,7 +66,7 @@ impl RecentlyEnded {
             );
             ended.truncate(MAX_PER_DEVICE);
         }
-        self.ended.retain(|_, ended| {
+        self.ended.retain_entries(|_, ended| {
             ended.retain(|it| now.since(it.at) < RETENTION);
             !ended.is_empty()
         });

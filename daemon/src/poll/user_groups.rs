@@ -36,7 +36,7 @@ impl UserGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::users::{GroupRecord, NameService, UserRecord};
+    use crate::host::users::{NameService, UserRecord};
     use gpukill_proto::model::{DeviceId, GpuProcess, Owner, OwnerKind};
     use gpukill_proto::reading::Reading;
     use gpukill_proto::units::Timestamp;
@@ -46,10 +46,6 @@ mod tests {
 
     impl NameService for OwnGroupService {
         fn user(&self, _: u32) -> Result<Option<UserRecord>, String> {
-            Ok(None)
-        }
-
-        fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
             Ok(None)
         }
 

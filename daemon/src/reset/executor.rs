@@ -1,4 +1,6 @@
 //! Executes a plan, device by device, on a thread of its own, and logs the result for each device.
+//! The steps for one device are in `ResetExecution::reset_device`; `gpukill-reset` does the
+//! vendor's step as root.
 
 use super::{ResetService, helper_client, planner};
 use crate::fd_scan::full_scan::{NewPoll, ScanFreshness, read_after_scan};
@@ -6,11 +8,11 @@ use crate::kill::KillEnvironment;
 use crate::log_events::{EventSubject, event};
 use crate::quiesce::Quiesce;
 use crate::state::whole_milliseconds;
-use crate::store::{Action as Recorded, ActionKind, log_unrecorded_end};
+use crate::store::{Action as Recorded, ActionKind};
 use gpukill_policy::access::Caller;
-use gpukill_policy::reset::force_kill_request;
 use gpukill_policy::reset::outcome::{ResetCompletion, completion};
 use gpukill_policy::reset::response::{ResetResponse, check_response};
+use gpukill_policy::reset::{changed_peers, force_kill_request};
 use gpukill_proto::json::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{KillReport, KillRequest, Stage};
 use gpukill_proto::model::{DeviceId, Vendor};
@@ -122,7 +124,7 @@ pub(super) fn execute(
     match recorded {
         Ok(action) => action.settle(result, outcome),
         // Only the log has it.
-        Err(_) => log_unrecorded_end(ActionKind::Reset, &subject, result, &outcome),
+        Err(_) => store.log_unrecorded_end(ActionKind::Reset, &subject, result, &outcome),
     }
 }
 
@@ -238,7 +240,9 @@ impl ResetExecution<'_> {
         let (request, id) = (&self.plan.request, &planned.device);
         let now = planner::plan_target(environment, self.caller, request, &published, id);
         match now.map_err(|refusal| refusal.to_string())? {
-            Some(now) if now.pci.last_known() == planned.pci.last_known() => Ok(now),
+            Some(now) if now.pci.last_known() == planned.pci.last_known() => {
+                changed_peers(planned, &now).map_or(Ok(now), Err)
+            }
             Some(_) => Err("its PCI address changed: nothing was done".to_owned()),
             None => Err("its driver no longer lists it: nothing was done".to_owned()),
         }

@@ -1,5 +1,6 @@
 //! The plans that wait for execution, the running reset, and the reports of earlier ones.
 
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport};
@@ -160,9 +161,9 @@ impl ResetOperations {
         // consistent.
         let mut all = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |at: Instant| now.saturating_duration_since(at) >= RETENTION;
-        all.plans.retain(|_, (_, _, since)| !is_old(*since));
+        all.plans.retain_entries(|_, (_, _, since)| !is_old(*since));
         all.operations
-            .retain(|_, entry| !entry.ended.is_some_and(is_old));
+            .retain_entries(|_, entry| !entry.ended.is_some_and(is_old));
         while all.operations.len() > MAX_RETAINED {
             // The running operation is the newest.
             all.operations.pop_first();

@@ -6,13 +6,14 @@ use crate::procfs::read_at_most;
 use crate::state::PublishedPoll;
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset;
-use gpukill_policy::reset::HelperCheck;
+use gpukill_policy::reset::{HelperCheck, Hive};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{Device, DeviceId, Vendor};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetRequest, ResetTarget};
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Plans this request.
@@ -99,24 +100,70 @@ fn helper_checks(
 /// The name of a hive is a number.
 const MAX_HIVE_BYTES: u64 = 64;
 
+/// The longest PCI address that is shown.
+const MAX_ADDRESS_BYTES: usize = 64;
+
 /// The hives of AMD adapters: adapters that are connected by XGMI have the same number, which is
 /// not 0 (`amdgpu_xgmi.c`).
-fn xgmi_hives(devices: &[Device], sysfs: &Path) -> BTreeMap<DeviceId, String> {
+fn xgmi_hives(devices: &[Device], sysfs: &Path) -> BTreeMap<DeviceId, Result<Hive, String>> {
+    let directory = sysfs.join("bus/pci/devices");
     let of_amd = devices.iter().filter(|it| it.vendor == Vendor::Amd);
-    let hives = of_amd.filter_map(|device| {
-        // The address becomes part of a path: one that is not from sysfs is never looked up.
-        let address = helper_client::parse_address(device.pci.last_known()?)?;
-        let directory = sysfs.join("bus/pci/devices").join(address.to_string());
-        let number = read_at_most(
-            &directory.join("xgmi_hive_info/xgmi_hive_id"),
-            MAX_HIVE_BYTES,
-        )
-        .ok()?;
-        let number = sanitize(number.trim_ascii(), 64);
-        let is_one = !number.is_empty() && number.parse::<u64>() != Ok(0);
-        is_one.then(|| (device.id.clone(), number))
-    });
-    hives.into_map()
+    // The address becomes part of a path: one that is not from sysfs is never looked up.
+    let addresses: BTreeMap<String, &DeviceId> = of_amd
+        .filter_map(|device| {
+            let address = helper_client::parse_address(device.pci.last_known()?)?;
+            Some((address.to_string(), &device.id))
+        })
+        .into_map();
+    let hives: Vec<(&DeviceId, Result<String, String>)> = addresses
+        .iter()
+        .filter_map(|(address, id)| Some((*id, hive_name(&directory.join(address)).transpose()?)))
+        .collect();
+    // Usually there is none.
+    if hives.is_empty() {
+        return BTreeMap::new();
+    }
+    let unlisted = unlisted_members(&directory, &addresses);
+    let with_unlisted = |name: String| -> Result<Hive, String> {
+        let unlisted = unlisted.as_ref().map_err(Clone::clone)?;
+        let of_hive = unlisted.iter().filter(|(hive, _)| *hive == name);
+        let unlisted = of_hive.map(|(_, address)| address.clone()).collect();
+        Ok(Hive { name, unlisted })
+    };
+    let hives = hives.into_iter();
+    hives
+        .map(|(id, name)| (id.clone(), name.and_then(with_unlisted)))
+        .into_map()
+}
+
+/// The members of hives that are none of these devices: hive and address of each.
+fn unlisted_members(
+    directory: &Path,
+    listed: &BTreeMap<String, &DeviceId>,
+) -> Result<Vec<(String, String)>, String> {
+    let unreadable = |error| format!("the PCI devices cannot be listed: {error}");
+    let mut members = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let address = sanitize(entry.file_name().as_encoded_bytes(), MAX_ADDRESS_BYTES);
+        if !listed.contains_key(&address) {
+            let hive = hive_name(&entry.path())?;
+            members.extend(hive.map(|hive| (hive, address)));
+        }
+    }
+    Ok(members)
+}
+
+/// The name of the hive of a device; `None` if it is in none.
+fn hive_name(device: &Path) -> Result<Option<String>, String> {
+    let file = device.join("xgmi_hive_info/xgmi_hive_id");
+    let name = match read_at_most(&file, MAX_HIVE_BYTES) {
+        Ok(name) => sanitize(name.trim_ascii(), 64),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("its XGMI hive cannot be read: {error}")),
+    };
+    let is_one = !name.is_empty() && name.parse::<u64>() != Ok(0);
+    Ok(is_one.then_some(name))
 }
 
 /// Why a plan resets nothing.
@@ -144,4 +191,55 @@ pub(super) fn explain_no_reset(plan: &ResetPlan) -> String {
         descriptions.push(format!("and {more} more"));
     }
     descriptions.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::reading::Reading;
+    use std::fs;
+
+    #[test]
+    fn finds_members_of_hives() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("bus/pci/devices");
+        let join_hive = |address: &str, hive: &str| {
+            let info = directory.join(address).join("xgmi_hive_info");
+            fs::create_dir_all(&info).unwrap();
+            fs::write(info.join("xgmi_hive_id"), hive).unwrap();
+        };
+        let addresses = ["0000:1b:00.0", "0000:1c:00.0", "0000:1d:00.0"];
+        let devices: Vec<Device> = (0..)
+            .zip(addresses)
+            .map(|(index, address)| {
+                let id = DeviceId(address.to_owned());
+                let mut device = Device::unknown(id, index, Vendor::Amd, &Reading::Unsupported);
+                device.pci = Reading::Value(address.to_owned());
+                device
+            })
+            .collect();
+        let hives = || xgmi_hives(&devices, root.path());
+        assert_eq!(hives(), BTreeMap::new());
+        join_hive("0000:1b:00.0", "77\n");
+        join_hive("0000:1c:00.0", "0\n");
+        join_hive("0000:1e:00.0", "77\n");
+        join_hive("0000:1f:00.0", "78\n");
+        let hive = Hive {
+            name: "77".into(),
+            unlisted: vec!["0000:1e:00.0".into()],
+        };
+        let id = |at: usize| DeviceId(addresses[at].to_owned());
+        assert_eq!(hives(), BTreeMap::from([(id(0), Ok(hive.clone()))]));
+        // Of a device that is not listed: it may be a member of any hive.
+        let unreadable = directory.join("0000:20:00.0/xgmi_hive_info/xgmi_hive_id");
+        fs::create_dir_all(&unreadable).unwrap();
+        assert!(hives()[&id(0)].is_err());
+        fs::remove_dir(&unreadable).unwrap();
+        // Of a listed device: the others are known.
+        let unreadable = directory.join("0000:1d:00.0/xgmi_hive_info/xgmi_hive_id");
+        fs::create_dir_all(&unreadable).unwrap();
+        let found = hives();
+        assert_eq!(found[&id(0)], Ok(hive));
+        assert!(found[&id(2)].is_err());
+    }
 }

@@ -95,14 +95,14 @@ fn parse_result(text: &[u8]) -> Result<Option<String>, String> {
     }
 }
 
-/// The N of `card N`.
+/// The minor number of the device: the N of `cardN`.
 fn card_minor(sysfs: &Path, address: &PciAddress) -> Option<u32> {
     let device = sysfs.join("bus/pci/devices").join(address.to_string());
     let entries = std::fs::read_dir(device.join("drm")).ok()?;
-    let mut names = entries
+    entries
         .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    names.find_map(|name| name.strip_prefix("card")?.parse().ok())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .find_map(|name| name.strip_prefix("card")?.parse().ok())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use gpukill_policy::round_robin::interleave;
 use gpukill_policy::usage::DeviceRun;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::Person;
 use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::rogue::{RogueFinding, VerdictSummary};
@@ -191,7 +192,8 @@ impl RogueWatcher {
         now: Timestamp,
     ) -> bool {
         let before = self.processes.len();
-        self.processes.retain(|key, _| present.contains_key(key));
+        self.processes
+            .retain_entries(|key, _| present.contains_key(key));
         let is_gone = self.processes.len() != before;
         if is_gone {
             let kept: BTreeSet<ProcessKey> = present.keys().copied().into_set();

@@ -2,7 +2,7 @@
 //! daemon goes away.
 
 use super::confine::confine_to_devices;
-use super::message::{self, SensorRequest};
+use super::message;
 use super::nvml::NvmlReader;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -42,17 +42,16 @@ pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> io::Result<(
         socket.set_read_timeout(None)?;
         // A day: the daemon polls every few seconds, and its end closes the socket.
         let forever = Instant::now() + Duration::from_secs(86_400);
-        match message::receive(&mut socket, forever) {
-            Ok(SensorRequest::Poll(leave_out)) => {
-                let deadline = Instant::now() + ANSWER_TIMEOUT;
-                message::send(&mut socket, &nvml.take_events(), deadline)?;
-                let readings = nvml.poll(&leave_out);
-                super::set_process_name(None);
-                message::send(&mut socket, &readings, Instant::now() + ANSWER_TIMEOUT)?;
-            }
+        let leave_out: Vec<u32> = match message::receive(&mut socket, forever) {
+            Ok(leave_out) => leave_out,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
-        }
+        };
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        message::send(&mut socket, &nvml.take_events(), deadline)?;
+        let readings = nvml.poll(&leave_out);
+        super::set_process_name(None);
+        message::send(&mut socket, &readings, Instant::now() + ANSWER_TIMEOUT)?;
     }
 }
 

@@ -1,21 +1,15 @@
 //! The messages between daemon and sensor: a length of four bytes, little-endian, then that many
-//! bytes of bincode. Both sides are from the same release, so there are no versions; the lengths
+//! bytes of bincode. The daemon sends the indices of the devices to leave out, a list of `u32`; the
+//! sensor reads everything else once, and answers with the events since the last poll, followed by
+//! `BackendReadings`. Both sides are from the same release, so there are no versions; the lengths
 //! are bounded nevertheless, because the library may have overwritten the sensor's memory.
 
 use gpukill_proto::transport::codec;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
-
-/// A request of the daemon to the sensor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum SensorRequest {
-    /// Read everything once, except the devices at these indices. The answer is the events since
-    /// the last poll, followed by `BackendReadings`.
-    Poll(Vec<u32>),
-}
 
 /// The longest message. Readings of 64 devices with 1,000 processes each fit.
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
@@ -123,16 +117,16 @@ mod tests {
     #[test]
     fn message_roundtrip() {
         let (mut a, mut b) = UnixStream::pair().unwrap();
-        let request = SensorRequest::Poll(vec![3]);
+        let request: Vec<u32> = vec![3];
         send(&mut a, &request, soon()).unwrap();
-        assert_eq!(receive::<SensorRequest>(&mut b, soon()).unwrap(), request);
+        assert_eq!(receive::<Vec<u32>>(&mut b, soon()).unwrap(), request);
     }
 
     #[test]
     fn messages_are_taken_whole() {
         let (mut a, mut b) = UnixStream::pair().unwrap();
         for leave_out in [vec![3], vec![]] {
-            send(&mut a, &SensorRequest::Poll(leave_out), soon()).unwrap();
+            send::<Vec<u32>>(&mut a, &leave_out, soon()).unwrap();
         }
         drop(a);
         let mut all = Vec::new();
@@ -141,14 +135,11 @@ mod tests {
         let mut taken = Vec::new();
         for byte in all {
             received.push(byte);
-            taken.extend(take_message::<SensorRequest>(&mut received).unwrap());
+            taken.extend(take_message::<Vec<u32>>(&mut received).unwrap());
         }
-        assert_eq!(
-            taken,
-            [SensorRequest::Poll(vec![3]), SensorRequest::Poll(vec![])]
-        );
+        assert_eq!(taken, [vec![3], vec![]]);
         assert!(received.is_empty());
-        assert!(take_message::<SensorRequest>(&mut vec![0xff; 5]).is_err());
+        assert!(take_message::<Vec<u32>>(&mut vec![0xff; 5]).is_err());
     }
 
     #[test]
@@ -164,14 +155,14 @@ mod tests {
             a.write_all(bytes).unwrap();
             drop(a);
             assert_eq!(
-                receive::<SensorRequest>(&mut b, soon()).unwrap_err().kind(),
+                receive::<Vec<u32>>(&mut b, soon()).unwrap_err().kind(),
                 kind,
                 "{bytes:?}"
             );
         }
         let (_silent, mut b) = UnixStream::pair().unwrap();
         let soon = Instant::now() + Duration::from_millis(20);
-        let error = receive::<SensorRequest>(&mut b, soon).unwrap_err();
+        let error = receive::<Vec<u32>>(&mut b, soon).unwrap_err();
         assert!(matches!(
             error.kind(),
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock

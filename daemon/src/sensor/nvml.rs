@@ -16,6 +16,7 @@ mod utilization;
 use crate::backend::{BackendReadings, DeviceReadings, LossCause, LostDevice};
 use codes::{ErrorClass, error_class, explain, find_loss, loss_cause};
 use device::TEXT_MAX;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent, LossKind, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
@@ -195,7 +196,7 @@ impl NvmlReader {
         let is_present = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
         self.slow_values.keep_only(is_present);
         self.windows.keep_only(is_present);
-        self.total_memory.retain(|id, _| is_present(id));
+        self.total_memory.retain_entries(|id, _| is_present(id));
         self.events.keep_only(is_present);
         readings.faults.extend(self.events.faults());
         readings
@@ -265,6 +266,7 @@ impl NvmlReader {
             name: values.name,
             pci: values.pci,
             vitals: values.vitals,
+            energy: values.energy,
             instances: divided.instances,
             instances_fault: divided.fault,
             lost: None,

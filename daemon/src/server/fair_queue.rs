@@ -1,15 +1,17 @@
-//! A fair queue for queries of the past: no user delays the queries of all others.
+//! A fair queue for queries of the past, and for snooze requests: no user delays those of all
+//! others.
 //!
 //! One thread answers all queries in order, and one query may take seconds. One query of each plain
 //! user waits for it at a time, and a few of all plain users together; there is always room for
-//! operators, admins and root.
+//! operators, admins and root. The next turn is that of the user who waits longest.
 
 use gpukill_policy::access::LimitGroup;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The waiting queries of all plain users: a quarter of the queue of the store.
+/// The waiting queries of all plain users: a quarter of the queue of the store, and of the guard.
 const MAX_PLAIN_QUERIES: usize = 4;
 
 /// Grants permits. Clones share the queue.
@@ -59,7 +61,7 @@ impl FairQueue {
     fn user_semaphore(&self, group: LimitGroup) -> Arc<Semaphore> {
         // Nothing panics while it holds this lock.
         let mut of_user = self.of_user.lock().unwrap_or_else(PoisonError::into_inner);
-        of_user.retain(|_, waiting| waiting.strong_count() > 0);
+        of_user.retain_entries(|_, waiting| waiting.strong_count() > 0);
         if let Some(own) = of_user.get(&group).and_then(Weak::upgrade) {
             return own;
         }
@@ -74,6 +76,7 @@ mod tests {
     use super::*;
     use LimitGroup::Person;
     use futures::FutureExt as _;
+    use std::pin::pin;
 
     #[test]
     fn users_wait_only_for_their_own_queries() {
@@ -85,6 +88,21 @@ mod tests {
         assert!(other.is_some());
         drop(first);
         assert!(queue.acquire_plain(Person(1)).now_or_never().is_some());
+    }
+
+    #[test]
+    fn busy_users_leave_turns_to_others() {
+        let queue = FairQueue::default();
+        let mut held: Vec<Option<QueuePermit>> = (0..u32::try_from(MAX_PLAIN_QUERIES).unwrap())
+            .map(|uid| queue.acquire_plain(Person(uid)).now_or_never())
+            .collect();
+        let mut other = pin!(queue.acquire_plain(Person(99)));
+        assert!(other.as_mut().now_or_never().is_none());
+        let mut again = pin!(queue.acquire_plain(Person(0)));
+        assert!(again.as_mut().now_or_never().is_none());
+        held.remove(0);
+        assert!(again.as_mut().now_or_never().is_none());
+        assert!(other.as_mut().now_or_never().is_some());
     }
 
     #[test]

@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn target(pid: u32, uid: u32, fate: PlannedAction) -> KillTarget {
+    fn target(pid: u32, uid: u32, action: PlannedAction) -> KillTarget {
         KillTarget {
             key: key(pid),
             name: "python".into(),
@@ -140,7 +140,7 @@ mod tests {
             holds: Vec::new(),
             named: true,
             job: Reading::Unsupported,
-            action: fate,
+            action,
             overridden: None,
         }
     }
@@ -239,7 +239,7 @@ mod tests {
                     "it is process 1",
                 )),
             ),
-            // In a user namespace of hers.
+            // In a user namespace of the caller.
             target(4, 100_000, end_action()),
         ]);
         let commands = |roles: &Roles, uid| {

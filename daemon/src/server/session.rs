@@ -122,7 +122,7 @@ pub(super) struct Session {
 
 impl Gpukill for Session {
     async fn snapshot(self, _: Context, after: Option<u64>) -> Result<SnapshotPage, Refusal> {
-        catch_panic(async {
+        self.answer(async {
             let mut state = self.shared.state.clone();
             if let Some(after) = after {
                 let newer = state.wait_for(|published| published.snapshot.polls > after);
@@ -146,27 +146,28 @@ impl Gpukill for Session {
         polls: u64,
         start: u32,
     ) -> Result<SnapshotPage, Refusal> {
-        catch_panic(async { self.next_snapshot_page(polls, start) }).await
+        self.answer(async { self.next_snapshot_page(polls, start) })
+            .await
     }
 
     async fn status(self, _: Context) -> Result<DaemonStatus, Refusal> {
-        catch_panic(async { Ok(self.status_report().await) }).await
+        self.answer(async { Ok(self.status_report().await) }).await
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        catch_panic(self.audit_page(query)).await
+        self.answer(self.audit_page(query)).await
     }
 
     async fn quiesce(self, _: Context, seconds: u64) -> Result<Timestamp, Refusal> {
-        catch_panic(self.quiesce_driver(seconds)).await
+        self.answer(self.quiesce_driver(seconds)).await
     }
 
     async fn resume(self, _: Context) -> Result<(), Refusal> {
-        catch_panic(self.resume_driver()).await
+        self.answer(self.resume_driver()).await
     }
 
     async fn forget_gpus(self, _: Context, gpu: String) -> Result<Vec<DeviceLabel>, Refusal> {
-        catch_panic(self.forget_devices(&gpu)).await
+        self.answer(self.forget_devices(&gpu)).await
     }
 
     async fn holders(
@@ -175,15 +176,15 @@ impl Gpukill for Session {
         device: Option<DeviceId>,
         start: u32,
     ) -> Result<HoldersPage, Refusal> {
-        catch_panic(self.holders_page(device.as_ref(), start)).await
+        self.answer(self.holders_page(device.as_ref(), start)).await
     }
 
     async fn explain(self, _: Context, pid: u32) -> Result<Explanation, Refusal> {
-        catch_panic(self.explanation(pid)).await
+        self.answer(self.explanation(pid)).await
     }
 
     async fn plan_kill(self, _: Context, request: KillRequest) -> Result<KillPlanPage, Refusal> {
-        catch_panic(self.kill_plan(request)).await
+        self.answer(self.kill_plan(request)).await
     }
 
     async fn more_of_kill_plan(
@@ -192,11 +193,11 @@ impl Gpukill for Session {
         plan: PlanId,
         start: u32,
     ) -> Result<KillPlanPage, Refusal> {
-        catch_panic(self.kill_plan_page(plan, start)).await
+        self.answer(self.kill_plan_page(plan, start)).await
     }
 
     async fn kill(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
-        catch_panic(self.start_kill(plan)).await
+        self.answer(self.start_kill(plan)).await
     }
 
     async fn follow_kill(
@@ -206,7 +207,8 @@ impl Gpukill for Session {
         after: Option<u64>,
         start: u32,
     ) -> Result<KillReportPage, Refusal> {
-        catch_panic(self.kill_report_page(operation, after, start)).await
+        self.answer(self.kill_report_page(operation, after, start))
+            .await
     }
 
     async fn plan_reset(
@@ -214,11 +216,11 @@ impl Gpukill for Session {
         _: Context,
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
-        catch_panic(self.reset_plan(request)).await
+        self.answer(self.reset_plan(request)).await
     }
 
     async fn reset(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
-        catch_panic(self.start_reset(plan)).await
+        self.answer(self.start_reset(plan)).await
     }
 
     async fn follow_reset(
@@ -227,19 +229,19 @@ impl Gpukill for Session {
         operation: OperationId,
         after: Option<u64>,
     ) -> Result<ResetReport, Refusal> {
-        catch_panic(self.reset_report(operation, after)).await
+        self.answer(self.reset_report(operation, after)).await
     }
 
     async fn audit_summary(self, _: Context, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
-        catch_panic(self.summary(filter)).await
+        self.answer(self.summary(filter)).await
     }
 
     async fn audit_actions(self, _: Context, query: ActionQuery) -> Result<ActionPage, Refusal> {
-        catch_panic(self.actions(query)).await
+        self.answer(self.actions(query)).await
     }
 
     async fn timeline(self, _: Context, query: TimelineQuery) -> Result<TimelinePage, Refusal> {
-        catch_panic(self.timeline_page(query)).await
+        self.answer(self.timeline_page(query)).await
     }
 
     async fn prune(
@@ -248,11 +250,11 @@ impl Gpukill for Session {
         before: Timestamp,
         is_dry_run: bool,
     ) -> Result<PruneReport, Refusal> {
-        catch_panic(self.prune_store(before, is_dry_run)).await
+        self.answer(self.prune_store(before, is_dry_run)).await
     }
 
     async fn backup(self, _: Context) -> Result<Backup, Refusal> {
-        catch_panic(self.make_backup()).await
+        self.answer(self.make_backup()).await
     }
 
     async fn part_of_backup(
@@ -261,19 +263,20 @@ impl Gpukill for Session {
         copy: CopyId,
         offset: u64,
     ) -> Result<Vec<u8>, Refusal> {
-        catch_panic(self.read_backup_part(copy, offset)).await
+        self.answer(self.read_backup_part(copy, offset)).await
     }
 
     async fn violations(self, _: Context, query: ViolationQuery) -> Result<ViolationPage, Refusal> {
-        catch_panic(self.violations_page(query)).await
+        self.answer(self.violations_page(query)).await
     }
 
     async fn rules_text(self, _: Context, offset: u64) -> Result<RulesText, Refusal> {
-        catch_panic(self.rules_part(offset)).await
+        self.answer(self.rules_part(offset)).await
     }
 
     async fn offer_rules(self, _: Context, offset: u64, part: Vec<u8>) -> Result<(), Refusal> {
-        catch_panic(async { self.offered_rules.append(offset, &part) }).await
+        self.answer(async { self.offered_rules.append(offset, &part) })
+            .await
     }
 
     async fn snooze(
@@ -282,7 +285,7 @@ impl Gpukill for Session {
         pid: u32,
         is_dry_run: bool,
     ) -> Result<Vec<SnoozedRule>, Refusal> {
-        catch_panic(self.snooze_process(pid, is_dry_run)).await
+        self.answer(self.snooze_process(pid, is_dry_run)).await
     }
 
     async fn edit_rules(
@@ -292,15 +295,16 @@ impl Gpukill for Session {
         expected: Option<RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        catch_panic(self.change_rules(edit, expected, is_dry_run)).await
+        self.answer(self.change_rules(edit, expected, is_dry_run))
+            .await
     }
 
     async fn scan(self, _: Context, hours: u32) -> Result<ScanReport, Refusal> {
-        catch_panic(self.scan_past(hours)).await
+        self.answer(self.scan_past(hours)).await
     }
 
     async fn rogue_text(self, _: Context, offset: u64) -> Result<RulesText, Refusal> {
-        catch_panic(self.rogue_rules_part(offset)).await
+        self.answer(self.rogue_rules_part(offset)).await
     }
 
     async fn edit_rogue(
@@ -310,15 +314,16 @@ impl Gpukill for Session {
         expected: Option<RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        catch_panic(self.change_rogue_rules(edit, expected, is_dry_run)).await
+        self.answer(self.change_rogue_rules(edit, expected, is_dry_run))
+            .await
     }
 
     async fn audit_runs(self, _: Context, query: RunQuery) -> Result<RunPage, Refusal> {
-        catch_panic(self.run_page(query)).await
+        self.answer(self.run_page(query)).await
     }
 
     async fn audit_series(self, _: Context, query: SeriesQuery) -> Result<AuditSeries, Refusal> {
-        catch_panic(self.series(query)).await
+        self.answer(self.series(query)).await
     }
 
     async fn replay_rules(
@@ -326,11 +331,28 @@ impl Gpukill for Session {
         _: Context,
         request: ReplayRequest,
     ) -> Result<ReplayReport, Refusal> {
-        catch_panic(self.replay(request)).await
+        self.answer(self.replay(request)).await
     }
 }
 
 impl Session {
+    /// Answers a call, and counts a refusal. Turns a panic of the call into an error: tarpc would
+    /// leave the client waiting.
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let answer = AssertUnwindSafe(call).catch_unwind().await;
+        let answer = answer.unwrap_or_else(|_| {
+            tracing::error!("a call panicked");
+            Err(Refusal::Internal)
+        });
+        if let Err(refusal) = &answer {
+            self.shared.store.counters().count_refusal(refusal);
+        }
+        answer
+    }
+
     /// Returns more processes of the last snapshot of this connection.
     fn next_snapshot_page(&self, polls: u64, start: u32) -> Result<SnapshotPage, Refusal> {
         let kept = self
@@ -351,15 +373,4 @@ impl Session {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
-}
-
-/// Turns a panic of a call into an error: tarpc would leave the client waiting.
-async fn catch_panic<T>(call: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    AssertUnwindSafe(call)
-        .catch_unwind()
-        .await
-        .unwrap_or_else(|_| {
-            tracing::error!("a call panicked");
-            Err(Refusal::Internal)
-        })
 }

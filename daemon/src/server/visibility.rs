@@ -43,7 +43,7 @@ impl Visibility<'_> {
     }
 
     /// Whether the caller may see what everyone does.
-    fn sees_all_users(&self) -> bool {
+    pub(super) fn sees_all_users(&self) -> bool {
         self.may_read(None, None)
     }
 

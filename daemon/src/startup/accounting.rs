@@ -100,28 +100,28 @@ fn assert_near(actual: &[u64], expected: &[u64], what: &str) {
 
 #[test]
 fn sums_match_across_restart_and_gap() {
-    let mut stage = AccountingFixture::new(HOUR);
-    stage.start();
-    stage.poll_until(1_200);
-    stage.stop();
-    stage.go_to(1_230);
-    stage.start();
-    stage.poll_until(1_800);
-    stage.hang_until(2_400);
-    stage.poll_until(3_600);
-    stage.stop();
+    let mut fixture = AccountingFixture::new(HOUR);
+    fixture.start();
+    fixture.poll_until(1_200);
+    fixture.stop();
+    fixture.go_to(1_230);
+    fixture.start();
+    fixture.poll_until(1_800);
+    fixture.hang_until(2_400);
+    fixture.poll_until(3_600);
+    fixture.stop();
     // Long after, so that the last minutes and hours are complete.
-    stage.go_to(7_300);
-    stage.start();
-    stage.hang_until(7_400);
-    stage.hang_until(7_500);
-    stage.stop();
+    fixture.go_to(7_300);
+    fixture.start();
+    fixture.hang_until(7_400);
+    fixture.hang_until(7_500);
+    fixture.stop();
 
     for (uid, gpu, truth) in PEOPLE {
         let what = format!("user {uid} on GPU {gpu}");
-        assert_near(&stage.usage_of(uid, gpu), &truth, &what);
+        assert_near(&fixture.usage_of(uid, gpu), &truth, &what);
     }
-    let runs = stage.runs();
+    let runs = fixture.runs();
     let expected: Vec<_> = PROCESSES.iter().map(|(pid, _, end)| (*pid, *end)).collect();
     let found: Vec<_> = runs
         .iter()
@@ -149,14 +149,14 @@ fn sums_match_across_restart_and_gap() {
         .map(|run| ((run.pid, run.gpu), run.held_ms))
         .into_map();
     for table in ["sample", "minute", "hour"] {
-        let totals = stage.table_totals(table);
+        let totals = fixture.table_totals(table);
         assert_eq!(totals.held, held, "{table}");
         for (gpu, truth) in (0..).zip(&GPUS) {
             let what = format!("GPU {gpu}, by {table}");
             assert_near(&totals.devices[&gpu], truth, &what);
         }
     }
-    assert_eq!(stage.dropped(), 0);
+    assert_eq!(fixture.dropped(), 0);
 }
 
 #[test]

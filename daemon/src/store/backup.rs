@@ -1,6 +1,6 @@
 //! Copies of the store that a user requested, with their entries in the record.
 
-use super::{Action, ActionKind, Store, StoreCopy, log_unrecorded_end};
+use super::{Action, ActionKind, Store, StoreCopy};
 use crate::log_events::EventSubject;
 use gpukill_proto::refusal::Refusal;
 use serde_json::json;
@@ -44,7 +44,7 @@ impl Store {
                     // The log already has the reason.
                     Err(_) => {
                         let (kind, subject) = (ActionKind::Backup, EventSubject::default());
-                        log_unrecorded_end(kind, &subject, result, &outcome.to_string());
+                        store.log_unrecorded_end(kind, &subject, result, &outcome.to_string());
                     }
                 }
             });

@@ -4,6 +4,7 @@
 use super::{Store, WriterCommand, truncate};
 use crate::log_events::event;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{DeviceId, Fault, FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,7 +173,7 @@ impl FaultLog {
     /// queued at once, everything else at the end of its counting window.
     fn queue_due(&mut self, now: Option<Instant>) {
         let waiting = &mut self.waiting;
-        self.logged.retain(|name, known| {
+        self.logged.retain_entries(|name, known| {
             let is_due = now.is_none_or(|now| {
                 now.saturating_duration_since(known.window_start) >= known.window
             });

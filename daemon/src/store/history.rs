@@ -108,13 +108,17 @@ impl Store {
             .await
     }
 
-    /// The users that had this name, and no other one, whenever they used a device, up to a limit.
+    /// Those of `uids` that had this name, and no other one, whenever they used a device.
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) async fn former_uids(&self, name: String) -> Result<Vec<u32>, Refusal> {
+    pub(crate) async fn former_uids(
+        &self,
+        name: String,
+        uids: Vec<u32>,
+    ) -> Result<Vec<u32>, Refusal> {
         self.run_query(ReaderCommand::Samples, move |file| {
-            query::former_uids(file, &name)
+            query::former_uids(file, &name, &uids)
         })
         .await
     }
@@ -250,6 +254,7 @@ mod tests {
             queue: Arc::default(),
             status: Arc::default(),
             faults: Arc::default(),
+            counters: crate::store::Counters::default(),
             directory: Arc::new(PathBuf::new()),
             copy_permits: Arc::new(tokio::sync::Semaphore::new(1)),
         };
@@ -273,16 +278,7 @@ mod tests {
         let runtime = runtime.unwrap();
         let runs_until = |until| {
             let query = RunQuery {
-                filter: AuditFilter {
-                    since: Timestamp(0),
-                    until: Timestamp(until),
-                    user: None,
-                    process: None,
-                    command: None,
-                    gpu: None,
-                    container: None,
-                    job: None,
-                },
+                filter: AuditFilter::for_period(Timestamp(0), Timestamp(until)),
                 unit: RunUnit::Job,
                 extent: RunExtent::Whole,
                 before: None,

@@ -2,12 +2,10 @@
 //! as often as they like, the record is only added to, and no kill is refused for its sake: beyond
 //! the allowance, short texts stand for the plan and the outcome. The log has both in full.
 
+use super::byte_allowance::{AllowanceHolder, ByteAllowance};
 use super::{Action, truncate};
 use gpukill_policy::access::LimitGroup;
-use std::time::{Duration, Instant};
-
-/// The period of the allowance.
-const HOUR: Duration = Duration::from_secs(3_600);
+use std::time::Instant;
 
 /// The bytes of requests, plans and outcomes an hour for one person, more than a dozen of the
 /// largest kills, and for all but root and the guard.
@@ -27,11 +25,19 @@ pub(crate) struct KillShare {
     pub(crate) short: String,
 }
 
+impl AllowanceHolder for KillPerson {
+    fn is_exempt_from_total(&self) -> bool {
+        matches!(self.0, LimitGroup::Guard | LimitGroup::Person(0))
+    }
+}
+
 /// The part of the hour's allowance that was used.
-#[derive(Default)]
-pub(super) struct KillAllowance {
-    since: Option<Instant>,
-    used: Vec<(KillPerson, usize)>,
+pub(super) struct KillAllowance(ByteAllowance<KillPerson>);
+
+impl Default for KillAllowance {
+    fn default() -> Self {
+        Self(ByteAllowance::new(MAX_BYTES_PER_PERSON, MAX_BYTES))
+    }
 }
 
 impl KillAllowance {
@@ -39,62 +45,34 @@ impl KillAllowance {
     pub(super) fn limit_action(&mut self, action: &mut Action, share: &KillShare, now: Instant) {
         let plan = action.plan.len().min(truncate::MAX_JSON_BYTES);
         let request = action.request.len().min(truncate::MAX_TEXT_BYTES);
-        if !self.use_bytes(share.person, plan + request, now) {
+        if !self.0.use_bytes(share.person, plan + request, now) {
             action.plan.clone_from(&share.short);
             let request = std::mem::take(&mut action.request);
             action.request = truncate::text(request, SHORT_REQUEST_BYTES);
         }
     }
 
-    /// The outcome, or its short form where it exceeds the allowance.
-    pub(super) fn limit_outcome(
+    /// Whether the allowance has room for the outcome; if so, counts it.
+    pub(super) fn allows_outcome(
         &mut self,
-        outcome: String,
+        outcome: &str,
         share: &KillShare,
         now: Instant,
-    ) -> String {
-        match self.use_bytes(share.person, outcome.len(), now) {
-            true => outcome,
-            false => share.short.clone(),
-        }
-    }
-
-    /// Whether the person may add so many bytes; if so, counts them.
-    fn use_bytes(&mut self, person: KillPerson, bytes: usize, now: Instant) -> bool {
-        let is_over = |since: Instant| now.saturating_duration_since(since) >= HOUR;
-        if self.since.is_none_or(is_over) {
-            *self = Self {
-                since: Some(now),
-                used: Vec::new(),
-            };
-        }
-        // Root and the guard have room whatever the others use.
-        let shares =
-            |(group, _): &KillPerson| !matches!(group, LimitGroup::Guard | LimitGroup::Person(0));
-        let of_others = self.used.iter().filter(|(other, _)| shares(other));
-        let of_all: usize = of_others.map(|(_, used)| used).sum();
-        if !self.used.iter().any(|(other, _)| *other == person) {
-            self.used.push((person, 0));
-        }
-        let mut used = self.used.iter_mut();
-        let Some((_, used)) = used.find(|(other, _)| *other == person) else {
-            return false;
-        };
-        let fits = *used + bytes <= MAX_BYTES_PER_PERSON
-            && (!shares(&person) || of_all + bytes <= MAX_BYTES);
-        if fits {
-            *used += bytes;
-        }
-        fits
+    ) -> bool {
+        self.0.use_bytes(share.person, outcome.len(), now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::byte_allowance::HOUR;
+    use super::super::killed_runs::ended_processes;
     use super::super::{ActionKind, Retention, Store};
     use super::*;
     use crate::log_events::EventSubject;
+    use gpukill_proto::model::ProcessKey;
     use rusqlite::Connection;
+    use std::time::Duration;
 
     const ALICE: KillPerson = (LimitGroup::Person(1_000), None);
     const BOB: KillPerson = (LimitGroup::Person(1_001), None);
@@ -103,16 +81,20 @@ mod tests {
     fn person_has_an_hourly_allowance() {
         let (mut allowance, start) = (KillAllowance::default(), Instant::now());
         let half = MAX_BYTES_PER_PERSON / 2;
-        assert!(allowance.use_bytes(ALICE, half, start));
-        assert!(!allowance.use_bytes(ALICE, half + 1, start));
-        assert!(allowance.use_bytes(ALICE, half, start));
-        assert!(!allowance.use_bytes(ALICE, 1, start));
-        assert!(allowance.use_bytes(BOB, half, start));
+        assert!(allowance.0.use_bytes(ALICE, half, start));
+        assert!(!allowance.0.use_bytes(ALICE, half + 1, start));
+        assert!(allowance.0.use_bytes(ALICE, half, start));
+        assert!(!allowance.0.use_bytes(ALICE, 1, start));
+        assert!(allowance.0.use_bytes(BOB, half, start));
         // What the guard ends does not count against her own kills.
-        assert!(allowance.use_bytes((LimitGroup::Guard, Some(1_000)), half, start));
+        assert!(
+            allowance
+                .0
+                .use_bytes((LimitGroup::Guard, Some(1_000)), half, start)
+        );
         let almost = start + HOUR - Duration::from_millis(1);
-        assert!(!allowance.use_bytes(ALICE, 1, almost));
-        assert!(allowance.use_bytes(ALICE, 1, start + HOUR));
+        assert!(!allowance.0.use_bytes(ALICE, 1, almost));
+        assert!(allowance.0.use_bytes(ALICE, 1, start + HOUR));
     }
 
     #[test]
@@ -120,11 +102,11 @@ mod tests {
         let (mut allowance, now) = (KillAllowance::default(), Instant::now());
         let people = (1..).map(|uid| (LimitGroup::Person(uid), None));
         let with_room = people
-            .take_while(|person| allowance.use_bytes(*person, MAX_BYTES_PER_PERSON, now))
+            .take_while(|person| allowance.0.use_bytes(*person, MAX_BYTES_PER_PERSON, now))
             .count();
         assert_eq!(with_room, MAX_BYTES / MAX_BYTES_PER_PERSON);
         for person in [(LimitGroup::Person(0), None), (LimitGroup::Guard, Some(1))] {
-            assert!(allowance.use_bytes(person, MAX_BYTES_PER_PERSON, now));
+            assert!(allowance.0.use_bytes(person, MAX_BYTES_PER_PERSON, now));
         }
     }
 
@@ -138,7 +120,9 @@ mod tests {
             None,
         )
         .unwrap();
-        let text = format!("[\"{}\"]", "x".repeat(200 << 10));
+        let outcomes = "[{\"pid\": 7, \"start_ticks\": 9, \"outcome\": \"ended\"}]";
+        let padding = "x".repeat(200 << 10);
+        let text = format!("{{\"outcomes\": {outcomes}, \"padding\": \"{padding}\"}}");
         let kill = |person| {
             let action = Action {
                 kind: ActionKind::Kill,
@@ -172,11 +156,19 @@ mod tests {
             })
             .unwrap();
         let lengths: Vec<(usize, usize, usize)> = lengths.map(Result::unwrap).collect();
-        let (full, short) = ((5_000, text.len(), text.len()), (270, 16, 16));
+        let (full, short) = ((5_000, text.len(), text.len()), (270, 16, 41));
         assert_eq!(lengths.len(), 21);
         assert_eq!((lengths[0], lengths[20]), (full, full));
         assert_eq!(lengths[19], short);
         let all: usize = lengths[..20].iter().map(|(a, b, c)| a + b + c).sum();
         assert!(all < MAX_BYTES_PER_PERSON + 20 * 400, "{all}");
+        let select =
+            "SELECT outcome FROM action WHERE result = 'done' ORDER BY id LIMIT 1 OFFSET 19";
+        let outcome: String = database.query_row(select, [], |row| row.get(0)).unwrap();
+        let ended = ProcessKey {
+            pid: 7,
+            start_ticks: 9,
+        };
+        assert_eq!(ended_processes(&outcome), [ended], "{outcome}");
     }
 }

@@ -2,10 +2,12 @@
 //! at which each left its devices; either may come first.
 
 use super::sql_values::saturating_i64;
+use gpukill_policy::round_robin::interleave;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -19,15 +21,23 @@ const MIN_SEARCH_SAMPLES: u32 = 3;
 
 /// How long before the last sample a kill may have started if its ends are not in that sample, and
 /// how long before a kill the run that it ended may have been observed last: longer than a kill
-/// and a sample take. And the most such kills that are read.
+/// and a sample take. And the most such kills that are read, of one caller and of all.
 const EARLIER_KILL_MS: i64 = 600_000;
-const MAX_EARLIER_KILLS: u32 = 64;
+const MAX_EARLIER_KILLS_PER_CALLER: u32 = 64;
+const MAX_EARLIER_KILLS: u32 = 1_024;
 
-/// The processes that a kill ended, from its outcome as JSON. Other JSON yields no process.
+/// How many ended processes the short form of an outcome has: each GPU process of most jobs.
+const MAX_SHORT_PROCESSES: usize = 64;
+
+/// The processes that a kill ended, from its outcome as JSON, or from the short form of it. Other
+/// JSON yields no process.
 pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
     #[derive(Deserialize)]
     struct StoredKillReport {
+        #[serde(default)]
         outcomes: Vec<StoredKillOutcome>,
+        #[serde(default)]
+        ended_processes: Vec<(u32, u64)>,
     }
     #[derive(Deserialize)]
     struct StoredKillOutcome {
@@ -35,13 +45,33 @@ pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
         start_ticks: u64,
         outcome: String,
     }
-    let report: Option<StoredKillReport> = serde_json::from_str(outcome).ok();
-    let outcomes = report.into_iter().flat_map(|report| report.outcomes);
+    let Ok(report) = serde_json::from_str::<StoredKillReport>(outcome) else {
+        return Vec::new();
+    };
+    let outcomes = report.outcomes.into_iter();
     let ended = outcomes.filter(|outcome| outcome.outcome == "ended");
-    let key = |StoredKillOutcome {
-                   pid, start_ticks, ..
-               }| ProcessKey { pid, start_ticks };
-    ended.map(key).collect()
+    ended
+        .map(|outcome| (outcome.pid, outcome.start_ticks))
+        .chain(report.ended_processes)
+        .map(|(pid, start_ticks)| ProcessKey { pid, start_ticks })
+        .collect()
+}
+
+/// Adds the processes that a kill ended to the short form of its outcome, a JSON object: after a
+/// restart of the daemon their runs are marked from the record.
+pub(super) fn add_ended_processes(short: String, ended: &[ProcessKey]) -> String {
+    if ended.is_empty() {
+        return short;
+    }
+    let Ok(Value::Object(mut object)) = serde_json::from_str(&short) else {
+        return short;
+    };
+    let listed = ended.iter().take(MAX_SHORT_PROCESSES);
+    let listed: Value = listed
+        .map(|key| json!([key.pid, key.start_ticks]))
+        .collect();
+    object.insert("ended_processes".to_owned(), listed);
+    Value::Object(object).to_string()
 }
 
 /// Processes that kills ended, while their runs may not be written yet.
@@ -101,12 +131,16 @@ impl KilledRuns {
         let last = "SELECT at FROM sample ORDER BY id DESC LIMIT 1";
         let last = samples.query_row(last, [], |row| row.get(0)).optional()?;
         let last: i64 = last.unwrap_or(i64::MAX);
-        let select = "SELECT id, at, run, outcome FROM action
-            WHERE at >= ?1 AND kind = 'kill' AND run <> ?2 AND outcome IS NOT NULL
-            ORDER BY at DESC LIMIT ?3";
+        let select = "SELECT action.id, at, run, outcome FROM action JOIN
+                (SELECT id, row_number() OVER (PARTITION BY uid ORDER BY at DESC) AS nth
+                 FROM action
+                 WHERE at >= ?1 AND kind = 'kill' AND run <> ?2 AND outcome IS NOT NULL) AS newest
+            ON newest.id = action.id
+            WHERE nth <= ?3 ORDER BY nth LIMIT ?4";
         let since = last.saturating_sub(EARLIER_KILL_MS);
         let mut statement = audit.prepare(select)?;
-        let mut rows = statement.query(params![since, ours, MAX_EARLIER_KILLS])?;
+        let limits = (MAX_EARLIER_KILLS_PER_CALLER, MAX_EARLIER_KILLS);
+        let mut rows = statement.query(params![since, ours, limits.0, limits.1])?;
         while let Some(row) = rows.next()? {
             let (run, outcome): (String, String) = (row.get(2)?, row.get(3)?);
             let kill = (row.get(0)?, Timestamp(row.get(1)?));
@@ -133,8 +167,15 @@ impl KilledRuns {
             earlier: earlier.cloned(),
         });
         self.waiting.extend(waiting);
-        let too_many = self.waiting.len().saturating_sub(MAX_PROCESSES);
-        self.waiting.drain(..too_many);
+        if self.waiting.len() > MAX_PROCESSES {
+            // Any user can kill thousands of their own processes: of each kill as many stay.
+            let newest_first = std::mem::take(&mut self.waiting).into_iter().rev();
+            let by_kill = newest_first.map(|run| (run.action, run));
+            self.waiting = interleave(by_kill)
+                .into_iter()
+                .take(MAX_PROCESSES)
+                .collect();
+        }
     }
 
     /// Marks the runs of these processes that are written by now.

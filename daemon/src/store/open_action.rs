@@ -64,6 +64,8 @@ pub(super) struct ActionId(pub(super) i64);
 pub(crate) struct OpenAction {
     id: Option<ActionId>,
     kind: ActionKind,
+    /// The kind in the counters.
+    counted_as: &'static str,
     subject: EventSubject,
     /// The allowance that its outcome counts against, if any.
     share: Option<KillShare>,
@@ -74,6 +76,7 @@ impl OpenAction {
     pub(super) const fn new(
         id: ActionId,
         kind: ActionKind,
+        counted_as: &'static str,
         subject: EventSubject,
         share: Option<KillShare>,
         store: Store,
@@ -81,6 +84,7 @@ impl OpenAction {
         Self {
             id: Some(id),
             kind,
+            counted_as,
             subject,
             share,
             store,
@@ -102,28 +106,33 @@ impl OpenAction {
                 uid,
                 gpu_uuid
             );
+            self.store.counters.count_action(self.counted_as, result);
             self.store.settle(id, result, outcome, self.share.as_ref());
         }
     }
 }
 
-/// Logs the outcome of an action that is not recorded: only the log has it.
-pub(crate) fn log_unrecorded_end(
-    kind: ActionKind,
-    subject: &EventSubject,
-    result: &str,
-    outcome: &str,
-) {
-    let (action, [pid, uid, gpu_uuid]) = (kind.name(), subject.fields());
-    event!(
-        UnrecordedActionEnded,
-        action,
-        result,
-        outcome,
-        pid,
-        uid,
-        gpu_uuid
-    );
+impl Store {
+    /// Logs the outcome of an action that is not recorded: only the log has it.
+    pub(crate) fn log_unrecorded_end(
+        &self,
+        kind: ActionKind,
+        subject: &EventSubject,
+        result: &'static str,
+        outcome: &str,
+    ) {
+        self.counters.count_action(kind.name(), result);
+        let (action, [pid, uid, gpu_uuid]) = (kind.name(), subject.fields());
+        event!(
+            UnrecordedActionEnded,
+            action,
+            result,
+            outcome,
+            pid,
+            uid,
+            gpu_uuid
+        );
+    }
 }
 
 impl Drop for OpenAction {
@@ -140,7 +149,10 @@ impl Drop for OpenAction {
             uid,
             gpu_uuid
         );
+        let end = ActionEnd::aborted(SystemTime::now().into());
         self.store
-            .queue_end(id, ActionEnd::aborted(SystemTime::now().into()));
+            .counters
+            .count_action(self.counted_as, end.result);
+        self.store.queue_end(id, end);
     }
 }

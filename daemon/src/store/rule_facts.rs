@@ -4,6 +4,7 @@
 //! writes an unknown value and an empty one alike.
 
 use gpukill_policy::guard::facts::ProcessFacts;
+use gpukill_proto::collect::RetainEntries as _;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl RuleFactsCache {
 
     /// Drops the entries of rows that are not kept.
     pub(super) fn retain(&mut self, is_kept: impl Fn(i64) -> bool) {
-        self.0.retain(|process, _| is_kept(*process));
+        self.0.retain_entries(|process, _| is_kept(*process));
     }
 }
 

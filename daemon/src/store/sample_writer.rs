@@ -4,10 +4,12 @@ use super::blob::{StoredUsage, encode_sample};
 use super::rollup::Rollup;
 use super::rule_facts::RuleFactsCache;
 use super::sample::{DepartedProcess, GroupNames, Sample};
-use super::sql_values::{owner_kind_number, saturating_i64};
+use super::sql_values::{ids_json, owner_kind_number, saturating_i64};
 use gpukill_policy::guard::facts::usable_memory;
 use gpukill_policy::usage::{DeviceRun, Usage};
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, InstanceId, Owner, ProcessKey};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +26,23 @@ pub(super) struct SampleWriter {
     facts: RuleFactsCache,
     /// `None` until it is read from the file.
     rollup: Option<Rollup>,
-    /// Whether runs without an observed end are marked.
-    has_ended_unobserved_runs: bool,
+    earlier_runs: EarlierRuns,
 }
+
+/// The runs of before this daemon of which it is unknown whether they go on.
+#[derive(Clone, Copy, Default)]
+struct EarlierRuns {
+    /// The first sample of this daemon.
+    first_sample: Option<i64>,
+    /// The time that its samples cover, in milliseconds.
+    seen_ms: u64,
+    are_ended: bool,
+}
+
+/// How long a device may take until it is read for the first time; then its earlier runs have
+/// ended. A driver needs up to a minute to wake all its devices, and a kill waits ten minutes for
+/// the ends of the runs that it ended.
+const MAX_FIRST_READ_MS: u64 = 120_000;
 
 /// The row of a run.
 #[derive(Clone, Copy)]
@@ -87,7 +103,7 @@ impl SampleWriter {
     /// Clears the cache of written rows; the file is unchanged.
     pub(super) fn forget(&mut self) {
         *self = Self {
-            has_ended_unobserved_runs: self.has_ended_unobserved_runs,
+            earlier_runs: self.earlier_runs,
             ..Self::default()
         };
     }
@@ -111,12 +127,50 @@ impl SampleWriter {
         for departed in &sample.departed {
             end_run(transaction, boot, departed, id)?;
         }
-        if !self.has_ended_unobserved_runs {
-            end_unobserved_runs(transaction, self.runs.values().map(|run| run.row), id)?;
-            self.has_ended_unobserved_runs = true;
-        }
+        self.end_unobserved_runs(transaction, boot, sample, id)?;
         self.rollup = Some(rolling);
         self.forget_departed(sample);
+        Ok(())
+    }
+
+    /// Ends the runs that ended while the daemon was not running: those of earlier boots, and those
+    /// of which this daemon has not observed their process although it read the device.
+    fn end_unobserved_runs(
+        &mut self,
+        transaction: &Transaction<'_>,
+        boot: &str,
+        sample: &Sample,
+        id: i64,
+    ) -> rusqlite::Result<()> {
+        let earlier = &mut self.earlier_runs;
+        if earlier.are_ended {
+            return Ok(());
+        }
+        let first = *earlier.first_sample.get_or_insert(id);
+        earlier.seen_ms = earlier.seen_ms.saturating_add(sample.usage.seen_ms);
+        earlier.are_ended = earlier.seen_ms >= MAX_FIRST_READ_MS;
+        let observed: Vec<i64> = self.runs.values().map(|run| run.row).collect();
+        let devices = sample.snapshot.devices.iter();
+        let read = devices.filter(|device| shows_processes(device));
+        let read = read.filter_map(|device| Some(self.devices.get(&device.id)?.0));
+        // They were in the sample before the first one, otherwise their end would have been
+        // observed.
+        transaction
+            .prepare_cached(
+                "UPDATE run SET ending = 'unobserved', last_sample = ?1,
+                 ended_at = max(last_at,
+                                coalesce((SELECT max(at) FROM sample WHERE id = ?1 - 1), 0))
+                 WHERE ended_at IS NULL AND id NOT IN (SELECT value FROM json_each(?2))
+                 AND (?3 OR device IN (SELECT value FROM json_each(?4))
+                      OR (SELECT boot FROM process WHERE id = run.process) IS NOT ?5)",
+            )?
+            .execute(params![
+                first,
+                ids_json(&observed),
+                earlier.are_ended,
+                ids_json(&read.collect::<Vec<_>>()),
+                boot,
+            ])?;
         Ok(())
     }
 
@@ -298,11 +352,11 @@ impl SampleWriter {
     fn forget_departed(&mut self, sample: &Sample) {
         let processes = || sample.snapshot.processes.iter();
         let keys: BTreeSet<ProcessKey> = processes().filter_map(GpuProcess::key).collect();
-        self.processes.retain(|key, _| keys.contains(key));
+        self.processes.retain_entries(|key, _| keys.contains(key));
         let rows: BTreeSet<i64> = self.processes.values().map(|(row, _)| *row).collect();
         self.facts.retain(|row| rows.contains(&row));
         let runs: BTreeSet<DeviceRun> = processes().map(DeviceRun::from_process).collect();
-        self.runs.retain(|run, _| runs.contains(run));
+        self.runs.retain_entries(|run, _| runs.contains(run));
     }
 }
 
@@ -464,19 +518,12 @@ pub(super) fn format_instance(instance: Option<InstanceId>) -> String {
     instance.map_or_else(String::new, |it| it.to_string())
 }
 
-/// Ends the runs that ended unobserved because the daemon was not running. They were in the
-/// previous sample, otherwise their end would have been observed.
-fn end_unobserved_runs(
-    transaction: &Transaction<'_>,
-    present: impl Iterator<Item = i64>,
-    sample: i64,
-) -> rusqlite::Result<()> {
-    let present: Vec<i64> = present.collect();
-    transaction.execute(
-        "UPDATE run SET ending = 'unobserved', last_sample = ?2,
-         ended_at = max(last_at, coalesce((SELECT max(at) FROM sample WHERE id = ?2 - 1), 0))
-         WHERE ended_at IS NULL AND id NOT IN (SELECT value FROM json_each(?1))",
-        params![super::sql_values::ids_json(&present), sample],
-    )?;
-    Ok(())
+/// Whether all processes on a device are known, or the device is gone with them.
+fn shows_processes(device: &Device) -> bool {
+    device.is_gone()
+        || match device.process_count {
+            // Without a list of the driver, the scans of file descriptors are complete.
+            Reading::Value(_) | Reading::Unsupported => device.lost.is_none(),
+            Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => false,
+        }
 }

@@ -29,7 +29,7 @@ pub(super) fn insert(connection: &Connection, records: &[GuardRecord]) -> rusqli
 
 /// The subject of the record: the person who broke the rule, or the owner of the job that
 /// is ended for it.
-fn affected_person(record: &GuardRecord) -> Option<&Person> {
+pub(super) fn affected_person(record: &GuardRecord) -> Option<&Person> {
     let first_owner = || record.evidence.runs.first()?.owner.as_ref();
     match (&record.subject, &record.step) {
         (ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _), _) => {

@@ -18,6 +18,7 @@ use super::refusals::RefusalRow;
 use super::retention::{Retention, delete_before, delete_unused, history_end, release_pages};
 use super::sample::Sample;
 use super::sample_writer::SampleWriter;
+use super::verdict_allowance::VerdictAllowance;
 use super::{RecordedEvent, StoreStatus, WriterCommand, findings, lock, verdicts};
 use gpukill_proto::guard::GuardRecord;
 use gpukill_proto::rogue::RogueFinding;
@@ -72,6 +73,7 @@ pub(super) struct Writer {
     killed_runs: KilledRuns,
     pending: VecDeque<PendingEntry>,
     queue: Arc<Mutex<ActionQueue>>,
+    verdict_allowance: VerdictAllowance,
     open_actions: OpenActions,
     /// Identifies this run of the daemon.
     daemon_run: String,
@@ -123,6 +125,7 @@ impl Writer {
             killed_runs: KilledRuns::default(),
             pending: VecDeque::new(),
             queue: inbox,
+            verdict_allowance: VerdictAllowance::default(),
             open_actions: OpenActions::new(daemon_run.clone()),
             daemon_run,
             samples_fault: None,
@@ -175,7 +178,13 @@ impl Writer {
                         self.push_event(RecordedEvent::Fault(change));
                     }
                 }
-                Ok(WriterCommand::Verdicts(records)) => self.push(PendingEntry::Verdicts(records)),
+                Ok(WriterCommand::Verdicts(records)) => {
+                    let allowance = &mut self.verdict_allowance;
+                    let records = allowance.limit_records(records, Instant::now());
+                    if !records.is_empty() {
+                        self.push(PendingEntry::Verdicts(records));
+                    }
+                }
                 Ok(WriterCommand::Findings(findings)) => {
                     self.push(PendingEntry::Findings(findings))
                 }

@@ -1,5 +1,6 @@
 //! Metrics of the daemon: its polls, backends, faults, guard and store.
 
+use super::counters;
 use super::encoder::{Encoder, Kind, Sample};
 use super::gpus::{count, from_count, seconds};
 use crate::upstream::Frame;
@@ -120,6 +121,11 @@ pub(super) fn encode_status(encoder: &mut Encoder, status: &DaemonStatus, frame:
         count(Some(status.polling.interval_ms)).map(|interval| interval / 1_000.0),
     );
     gauge(
+        "gpukill_daemon_start_time_seconds",
+        "Time at which gpukilld started, from which its counters count.",
+        Some(seconds(status.started_at.0)),
+    );
+    gauge(
         "gpukill_guard_violations",
         "Open violations.",
         sees_all.then(|| f64::from(status.guard.open)),
@@ -184,6 +190,7 @@ pub(super) fn encode_status(encoder: &mut Encoder, status: &DaemonStatus, frame:
             1.0,
         )],
     );
+    counters::encode(encoder, &status.counters, frame);
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The two text formats: Prometheus 0.0.4 and OpenMetrics 1.0.0.
+//! The list of metrics, written in one of two text formats, Prometheus 0.0.4 and OpenMetrics 1.0.0,
+//! or collected for another encoding.
 
 use gpukill_proto::text::sanitize;
 use std::fmt::Write as _;
@@ -51,8 +52,10 @@ impl Kind {
 pub(crate) struct Sample {
     /// What follows the name of the metric: `_bucket` of a histogram, else nothing.
     suffix: &'static str,
-    labels: Vec<(&'static str, String)>,
-    value: f64,
+    /// Names and values of the labels.
+    pub(crate) labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub(crate) value: f64,
 }
 
 impl Sample {
@@ -75,13 +78,36 @@ impl Sample {
         self.suffix = suffix;
         self
     }
+
+    /// The same value with the values of its labels as they are written.
+    fn with_short_labels(mut self) -> Self {
+        for (_, value) in &mut self.labels {
+            *value = sanitize(value.as_bytes(), MAX_LABEL);
+        }
+        self
+    }
 }
 
-/// A text that metrics are added to.
+/// A metric with all its values.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Family {
+    /// The name that Prometheus knows.
+    pub(crate) name: String,
+    /// The kind.
+    pub(crate) kind: Kind,
+    /// The description.
+    pub(crate) help: String,
+    /// The values, at least one.
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// A text, or a list, that metrics are added to.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     format: TextFormat,
     text: String,
+    /// Takes the metrics in place of the text.
+    families: Option<Vec<Family>>,
 }
 
 impl Encoder {
@@ -90,7 +116,16 @@ impl Encoder {
         Self {
             format,
             text: String::new(),
+            families: None,
         }
+    }
+
+    /// The metrics that `add` adds, not encoded.
+    pub(crate) fn collect(add: impl FnOnce(&mut Self)) -> Vec<Family> {
+        let mut encoder = Self::new(TextFormat::Prometheus);
+        encoder.families = Some(Vec::new());
+        add(&mut encoder);
+        encoder.families.unwrap_or_default()
     }
 
     /// Adds a metric with its values; nothing if there are none. `help` has neither line breaks nor
@@ -104,6 +139,15 @@ impl Encoder {
     ) {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
+            return;
+        }
+        if let Some(families) = &mut self.families {
+            families.push(Family {
+                name: name.to_owned(),
+                kind,
+                help: help.to_owned(),
+                samples: samples.map(Sample::with_short_labels).collect(),
+            });
             return;
         }
         let family = match self.format {
@@ -191,6 +235,30 @@ mod tests {
             format!(
                 "# HELP x_polls Polls.\n# TYPE x_polls counter\nx_polls_total 7\n{ratio}# EOF\n"
             )
+        );
+    }
+
+    #[test]
+    fn collected_metrics_have_the_labels_of_the_text() {
+        let families = Encoder::collect(|encoder| {
+            encoder.family("x_none", Kind::Gauge, "Nothing.", []);
+            let labels = vec![("name", format!("a\n{}", "x".repeat(1_000)))];
+            let sample = Sample::new(labels, 0.25);
+            encoder.family("x_ratio", Kind::Gauge, "A share.", [sample]);
+        });
+        assert_eq!(families.len(), 1);
+        assert_eq!(
+            (families[0].name.as_str(), families[0].kind),
+            ("x_ratio", Kind::Gauge)
+        );
+        let [sample] = &families[0].samples[..] else {
+            panic!("{families:?}");
+        };
+        let (name, value) = &sample.labels[0];
+        assert_eq!((*name, sample.value), ("name", 0.25));
+        assert!(
+            value.starts_with("a\\x0axx") && value.len() <= MAX_LABEL,
+            "{value}"
         );
     }
 

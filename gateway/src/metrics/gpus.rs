@@ -212,7 +212,7 @@ fn samples(metric: &GpuMetric, gpu: Gpu<'_>) -> Vec<Sample> {
 }
 
 /// The labels of every series of a GPU.
-fn labels(gpu: &GpuDocument) -> Vec<(&'static str, String)> {
+pub(super) fn labels(gpu: &GpuDocument) -> Vec<(&'static str, String)> {
     vec![("uuid", gpu.id.clone()), ("gpu", gpu.gpu_index.to_string())]
 }
 
@@ -246,7 +246,7 @@ fn encode_instances(encoder: &mut Encoder, gpus: &[Gpu<'_>]) {
         instances().map(|(gpu, instance)| {
             let mut labels = labels(gpu);
             labels.extend([
-                ("instance", name(instance)),
+                ("mig", name(instance)),
                 ("gpu_instance", instance.gpu_instance.to_string()),
                 ("mig_uuid", instance.uuid.clone()),
                 ("profile", instance.profile.clone().unwrap_or_default()),
@@ -260,7 +260,7 @@ fn encode_instances(encoder: &mut Encoder, gpus: &[Gpu<'_>]) {
         "Processes that use the MIG instance.",
         instances().filter_map(|(gpu, instance)| {
             let mut labels = labels(gpu);
-            labels.push(("instance", name(instance)));
+            labels.push(("mig", name(instance)));
             Some(Sample::new(labels, f64::from(instance.pids?)))
         }),
     );

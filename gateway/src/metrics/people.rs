@@ -6,17 +6,22 @@ use super::gpus::{count, from_count};
 use crate::upstream::Frame;
 use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::json::ProcessDocument;
-use gpukill_proto::model::OwnerKind;
+use gpukill_proto::model::{GpuProcess, OwnerKind};
 use gpukill_proto::text::sanitize;
+use gpukill_proto::units::Timestamp;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The most people with series of their own, those with the most memory.
 const MAX_PEOPLE: usize = 64;
 
 /// The most processes with series of their own, those with the most memory.
 const MAX_PROCESSES: usize = 256;
+
+/// A process without any work for this long is idle: shorter pauses are a part of most work.
+const IDLE_AFTER: Duration = Duration::from_secs(300);
 
 /// All people beyond the limit together. [`person`] gives no owner this name.
 const OTHERS: &str = "(others)";
@@ -29,25 +34,26 @@ const UNKNOWN: &str = "(unknown)";
 struct Use {
     processes: usize,
     memory: Total,
+    idle_memory: Total,
     utilization: Total,
 }
 
 /// A sum, and whether a part of it is unknown.
 #[derive(Debug, Default, PartialEq)]
-struct Total {
+pub(super) struct Total {
     sum: u64,
     is_incomplete: bool,
 }
 
 impl Total {
-    fn add(&mut self, part: Option<u64>) {
+    pub(super) fn add(&mut self, part: Option<u64>) {
         match part {
             Some(part) => self.sum = self.sum.saturating_add(part),
             None => self.is_incomplete = true,
         }
     }
 
-    fn known(&self) -> Option<u64> {
+    pub(super) fn known(&self) -> Option<u64> {
         (!self.is_incomplete).then_some(self.sum)
     }
 }
@@ -58,7 +64,7 @@ type PersonOnGpu<'a> = (&'a str, u32, Cow<'a, str>);
 /// Adds the metrics of people, and those of processes if they are wanted.
 pub(super) fn encode(encoder: &mut Encoder, frame: &Frame, with_processes: bool) {
     let processes = &frame.list.procs;
-    let used = use_by_person(processes);
+    let used = use_by_person(frame);
     let mut family = |name, help, value: fn(&Use) -> Option<f64>| {
         let samples = used.iter().filter_map(|((uuid, gpu, user), of_gpu)| {
             let labels = vec![
@@ -76,6 +82,11 @@ pub(super) fn encode(encoder: &mut Encoder, frame: &Frame, with_processes: bool)
         |of_gpu| count(of_gpu.memory.known()),
     );
     family(
+        "gpukill_user_idle_memory_bytes",
+        "Memory of the GPU that processes of the user hold without any work for five minutes.",
+        |of_gpu| count(of_gpu.idle_memory.known()),
+    );
+    family(
         "gpukill_user_utilization_ratio",
         "Share of the GPU's time that processes of the user took.",
         |of_gpu| count(of_gpu.utilization.known()).map(|percent| percent / 100.0),
@@ -91,7 +102,8 @@ pub(super) fn encode(encoder: &mut Encoder, frame: &Frame, with_processes: bool)
 }
 
 /// The use of each GPU by each person; people beyond the limit are one.
-fn use_by_person(processes: &[ProcessDocument]) -> BTreeMap<PersonOnGpu<'_>, Use> {
+fn use_by_person(frame: &Frame) -> BTreeMap<PersonOnGpu<'_>, Use> {
+    let processes = &frame.list.procs;
     let mut memory: BTreeMap<Cow<'_, str>, u64> = BTreeMap::new();
     for process in processes {
         let held = process.used_mem_bytes.unwrap_or_default();
@@ -106,7 +118,8 @@ fn use_by_person(processes: &[ProcessDocument]) -> BTreeMap<PersonOnGpu<'_>, Use
         .map(|(name, _)| name)
         .into_set();
     let mut used: BTreeMap<PersonOnGpu<'_>, Use> = BTreeMap::new();
-    for process in processes {
+    let snapshot = &frame.annotated.snapshot;
+    for (process, reported) in processes.iter().zip(&snapshot.processes) {
         let name = Some(person(process)).filter(|name| named.contains(name));
         let key = (
             process.gpu_id.as_str(),
@@ -116,9 +129,25 @@ fn use_by_person(processes: &[ProcessDocument]) -> BTreeMap<PersonOnGpu<'_>, Use
         let of_gpu = used.entry(key).or_default();
         of_gpu.processes += 1;
         of_gpu.memory.add(process.used_mem_bytes);
+        of_gpu
+            .idle_memory
+            .add(match is_idle(reported, snapshot.taken_at) {
+                Some(true) => process.used_mem_bytes,
+                Some(false) => Some(0),
+                None => None,
+            });
         of_gpu.utilization.add(process.util_pct.map(u64::from));
     }
     used
+}
+
+/// Whether the process has not worked for a while; `None` if that is not known.
+fn is_idle(process: &GpuProcess, now: Timestamp) -> Option<bool> {
+    let last_active = match process.last_active.known()? {
+        Some(at) => *at,
+        None => *process.first_seen.known()?,
+    };
+    Some(now.since(last_active) >= IDLE_AFTER)
 }
 
 /// The name of the owner. A label of a container says what its creator likes, so it cannot look
@@ -144,7 +173,7 @@ fn encode_processes(encoder: &mut Encoder, processes: &[ProcessDocument]) {
     largest.truncate(MAX_PROCESSES);
     let labels = |process: &ProcessDocument| {
         let instance = process.gpu_instance.zip(process.compute_instance);
-        let instance = instance.map(|(gpu, compute)| ("instance", format!("{gpu}/{compute}")));
+        let instance = instance.map(|(gpu, compute)| ("mig", format!("{gpu}/{compute}")));
         let mut labels = vec![
             ("uuid", process.gpu_id.clone()),
             ("gpu", process.gpu_index.to_string()),
@@ -199,9 +228,9 @@ mod tests {
     use super::*;
     use crate::metrics::encoder::TextFormat;
     use crate::upstream::tests::snapshot;
-    use gpukill_proto::model::{DeviceId, GpuProcess, Owner};
+    use gpukill_proto::model::{DeviceId, Owner};
     use gpukill_proto::reading::Reading;
-    use gpukill_proto::units::{Bytes, Percent, Timestamp};
+    use gpukill_proto::units::{Bytes, Percent};
 
     fn process(pid: u32, owner: &str, memory: Reading<Bytes>) -> GpuProcess {
         let id = DeviceId("GPU-1".into());
@@ -248,6 +277,39 @@ mod tests {
                 format!("gpukill_user_processes{} 2", of("alice")),
                 format!("gpukill_user_processes{} 2", of("bob")),
             ]
+        );
+    }
+
+    #[test]
+    fn idle_memory_is_that_of_processes_without_work() {
+        let idle = |last_active, first_seen| {
+            let mut process = process(1, "alice", Reading::Value(Bytes(5)));
+            process.last_active = last_active;
+            process.first_seen = first_seen;
+            is_idle(&process, Timestamp(1_000_000))
+        };
+        let at = |second: i64| Reading::Value(Timestamp(second * 1_000));
+        let active = |second: i64| Reading::Value(Some(Timestamp(second * 1_000)));
+        assert_eq!(idle(active(701), at(0)), Some(false));
+        assert_eq!(idle(active(700), at(0)), Some(true));
+        assert_eq!(idle(Reading::Value(None), at(0)), Some(true));
+        assert_eq!(idle(Reading::Value(None), at(999)), Some(false));
+        assert_eq!(
+            idle(Reading::Value(None), Reading::Failed("x".into())),
+            None
+        );
+        assert_eq!(idle(Reading::Unsupported, at(0)), None);
+        let mut waiting = process(1, "alice", Reading::Value(Bytes(5)));
+        // The snapshot of the test is of the year 1970.
+        waiting.last_active = Reading::Value(Some(Timestamp(-400_000)));
+        let mut working = process(2, "alice", Reading::Value(Bytes(7)));
+        working.last_active = Reading::Value(Some(Timestamp(0)));
+        let unknown = process(3, "bob", Reading::Value(Bytes(1)));
+        let lines = scrape(vec![waiting, working, unknown], false);
+        let idle: Vec<&String> = lines.iter().filter(|it| it.contains("_idle_")).collect();
+        assert_eq!(
+            idle,
+            ["gpukill_user_idle_memory_bytes{uuid=\"GPU-1\",gpu=\"0\",user=\"alice\"} 5"]
         );
     }
 

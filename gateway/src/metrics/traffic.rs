@@ -220,7 +220,7 @@ fn encode_requests(encoder: &mut Encoder, requests: &[(RequestKind, Durations)])
 }
 
 /// Adds the metrics that every process should have, as far as the kernel says them.
-fn encode_process(encoder: &mut Encoder, started: Timestamp) {
+pub(super) fn encode_process(encoder: &mut Encoder, started: Timestamp) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name of the program, in parentheses, may contain blanks.
     let fields = stat

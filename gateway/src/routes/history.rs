@@ -1,7 +1,8 @@
-//! Calls of the daemon about the past: the documents that `gpukillctl audit` and `guard violations`
-//! print.
+//! Calls of the daemon about the past: the documents that `gpukillctl audit`, `guard violations` and
+//! `guard replay` print.
 
-use super::{GPU, USER};
+use super::now::read_rules;
+use super::{GPU, USER, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
 use crate::document::Document;
@@ -9,18 +10,22 @@ use crate::parameters::{
     Parameter, ParameterKind, Parameters, Place, SINCE, UNTIL, hours, limit, text,
 };
 use crate::problem::Problem;
+use gpukill_policy::guard::CompiledRules;
+use gpukill_policy::guard::consequences::milder_policy_for_violation;
+use gpukill_policy::guard::lookback::test_seconds;
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::select::compile_pattern;
 use gpukill_proto::audit::{
     ActionQuery, AuditFilter, AuditQuery, MAX_SERIES_BUCKETS, RunExtent, RunQuery, RunUnit,
     SeriesBy, SeriesQuery, TimelineQuery,
 };
-use gpukill_proto::guard::ViolationQuery;
+use gpukill_proto::guard::{ReplayReport, ReplayRequest, RuleSetSource, ViolationQuery};
 use gpukill_proto::json::{
-    ActionDocument, AuditDocument, GapDocument, RunDocument, SCHEMA, SeriesDocument,
-    SummaryDocument, TimelineDocument, ViolationsDocument, WeeklyDocument,
+    ActionDocument, ActionsDocument, AuditDocument, EventsDocument, GapDocument, PeriodDocument,
+    ReplayDocument, RunDocument, RunsDocument, SamplesDocument, SeriesDocument, SummaryDocument,
+    TimelineDocument, ViolationsDocument, WeeklyDocument,
 };
 use gpukill_proto::units::Timestamp;
-use serde::Serialize;
 use std::time::SystemTime;
 
 /// The hours of a day, of a week and of eight weeks, the defaults of the client's commands.
@@ -40,6 +45,10 @@ const COMMAND: Parameter = text(
 );
 const CONTAINER: Parameter = text("container", "only processes in this container");
 const JOB: Parameter = text("job", "only processes of this job");
+const GROUP: Parameter = text(
+    "group",
+    "only processes of members of this group, as of that time",
+);
 
 const UNIT: Parameter = Parameter {
     name: "unit",
@@ -74,28 +83,37 @@ const PID: Parameter = Parameter {
 
 /// The parameters of [`runs`].
 pub(super) const RUN_PARAMETERS: &[Parameter] = &[
-    UNIT, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
+    UNIT, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
 ];
 
 /// The parameters of [`samples`].
 pub(super) const SAMPLE_PARAMETERS: &[Parameter] = &[
-    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
+    GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
 ];
 
 /// The parameters of [`summary`].
 pub(super) const SUMMARY_PARAMETERS: &[Parameter] = &[
-    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, WEEK, SINCE, UNTIL,
+    GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, WEEK, SINCE, UNTIL,
 ];
 
 /// The parameters of [`weekly`].
 pub(super) const WEEKLY_PARAMETERS: &[Parameter] = &[
-    GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, WEEKS, SINCE, UNTIL,
+    GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, WEEKS, SINCE, UNTIL,
 ];
 
 /// The parameters of [`series`].
 pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
-    BY, BUCKETS, GPU, USER, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
+    BY, BUCKETS, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
 ];
+
+/// The parameter of GPM for a GPU.
+const GPU_ID: Parameter = Parameter {
+    name: "gpu_id",
+    ..GPU
+};
+
+/// The parameters of [`series`] under the names of GPM.
+pub(super) const CHART_PARAMETERS: &[Parameter] = &[GPU_ID, BUCKETS, DAY, SINCE, UNTIL];
 
 /// The parameters of [`actions`].
 pub(super) const ACTION_PARAMETERS: &[Parameter] = &[
@@ -115,56 +133,8 @@ pub(super) const TIMELINE_PARAMETERS: &[Parameter] =
 /// The parameters of [`violations`].
 pub(super) const VIOLATION_PARAMETERS: &[Parameter] = &[USER, WEEK, SINCE, UNTIL, LIMIT];
 
-/// The members that lists of the past begin with.
-#[derive(Serialize)]
-struct PeriodHead {
-    schema: u32,
-    since: String,
-    until: String,
-}
-
-#[derive(Serialize)]
-struct RunsDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    runs: Vec<RunDocument>,
-    gaps: Vec<GapDocument>,
-    recorded_since: Option<String>,
-    more: bool,
-}
-
-#[derive(Serialize)]
-struct SamplesDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    records: Vec<AuditDocument>,
-    more: bool,
-}
-
-#[derive(Serialize)]
-struct ActionsDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    actions: Vec<ActionDocument>,
-    more: bool,
-}
-
-#[derive(Serialize)]
-struct TimelineListDocument {
-    #[serde(flatten)]
-    head: PeriodHead,
-    entries: Vec<TimelineDocument>,
-    stretches_omitted: bool,
-    more: bool,
-}
-
-fn head((since, until): (Timestamp, Timestamp)) -> PeriodHead {
-    PeriodHead {
-        schema: SCHEMA,
-        since: since.to_rfc3339(),
-        until: until.to_rfc3339(),
-    }
-}
+/// The parameters of [`guard_replay`].
+pub(super) const REPLAY_PARAMETERS: &[Parameter] = &[WEEK, SINCE, UNTIL];
 
 type Span = (Timestamp, Timestamp);
 
@@ -185,9 +155,12 @@ fn filter(parameters: &Parameters, (since, until): Span) -> Result<AuditFilter, 
         user: parameters.owned("user"),
         process: parameters.owned("process"),
         command: parameters.owned("command"),
-        gpu: parameters.owned("gpu"),
+        gpu: parameters
+            .owned(GPU.name)
+            .or_else(|| parameters.owned(GPU_ID.name)),
         container: parameters.owned("container"),
         job: parameters.owned("job"),
+        group: parameters.owned(GROUP.name),
     })
 }
 
@@ -198,10 +171,7 @@ fn collect_pages<C: PartialEq + Copy>(
     parameters: &Parameters,
     mut request: impl FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Problem>,
 ) -> Result<bool, Problem> {
-    let limit = parameters
-        .number(LIMIT)
-        .and_then(|limit| u32::try_from(limit).ok());
-    let mut left = limit.unwrap_or_default();
+    let mut left = number(parameters, LIMIT).unwrap_or_default();
     let mut cursor = None;
     loop {
         let (count, next) = request(cursor, left)?;
@@ -227,7 +197,7 @@ pub(super) fn runs(
         Some(_) | None => RunUnit::Job,
     };
     let mut document = RunsDocument {
-        head: head(span),
+        period: PeriodDocument::new(span.0, span.1),
         runs: Vec::new(),
         gaps: Vec::new(),
         recorded_since: None,
@@ -261,7 +231,7 @@ pub(super) fn samples(
     let span = span(parameters, DAY)?;
     let filter = filter(parameters, span)?;
     let mut document = SamplesDocument {
-        head: head(span),
+        period: PeriodDocument::new(span.0, span.1),
         records: Vec::new(),
         more: false,
     };
@@ -301,9 +271,6 @@ pub(super) fn series(
     context: &mut CallContext,
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
-    let buckets = parameters
-        .number(BUCKETS)
-        .and_then(|it| u32::try_from(it).ok());
     let query = SeriesQuery {
         filter: filter(parameters, span(parameters, DAY)?)?,
         by: match parameters.text(BY.name) {
@@ -311,7 +278,7 @@ pub(super) fn series(
             Some("job") => SeriesBy::Job,
             Some(_) | None => SeriesBy::Gpu,
         },
-        buckets: buckets.unwrap_or_default(),
+        buckets: number(parameters, BUCKETS).unwrap_or_default(),
     };
     let series = call!(context.daemon, AuditSeries { query })?;
     Document::json(&SeriesDocument::from(&series))
@@ -323,7 +290,7 @@ pub(super) fn actions(
 ) -> Result<Document, Problem> {
     let span = span(parameters, WEEK)?;
     let mut document = ActionsDocument {
-        head: head(span),
+        period: PeriodDocument::new(span.0, span.1),
         actions: Vec::new(),
         more: false,
     };
@@ -351,11 +318,9 @@ pub(super) fn timeline(
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
     let span = span(parameters, DAY)?;
-    let pid = parameters
-        .number(PID)
-        .and_then(|pid| u32::try_from(pid).ok());
-    let mut document = TimelineListDocument {
-        head: head(span),
+    let pid = number(parameters, PID);
+    let mut document = EventsDocument {
+        period: PeriodDocument::new(span.0, span.1),
         entries: Vec::new(),
         stretches_omitted: false,
         more: false,
@@ -406,4 +371,44 @@ pub(super) fn violations(
         Ok(end)
     })?;
     Document::json(&ViolationsDocument::from(&whole.unwrap_or_default()))
+}
+
+/// What the rules in force would have done in a period.
+pub(super) fn guard_replay(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<Document, Problem> {
+    let span = span(parameters, WEEK)?;
+    let report = replay_rules(context, span)?;
+    let text = read_rules(context)?.text;
+    replay_document(report, &text)
+}
+
+/// What the rules in force would do now.
+pub(super) fn guard_test(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    let text = read_rules(context)?.text;
+    let now = Timestamp::from(SystemTime::now());
+    let report = replay_rules(context, (now.plus_seconds(-test_seconds(&text)), now))?;
+    replay_document(report, &text)
+}
+
+fn replay_rules(context: &mut CallContext, (since, until): Span) -> Result<ReplayReport, Problem> {
+    let request = ReplayRequest {
+        rules: RuleSetSource::InForce,
+        since,
+        until,
+    };
+    Ok(call!(context.daemon, ReplayRules { request })?)
+}
+
+/// The document. A replay ignores the milder policies of users, so they are applied here, as the
+/// client does.
+fn replay_document(mut report: ReplayReport, text: &str) -> Result<Document, Problem> {
+    if let Ok(rules) = parse(text) {
+        let rules = CompiledRules::new(rules);
+        for open in &mut report.open {
+            open.own_policy = milder_policy_for_violation(open, &rules);
+        }
+    }
+    Document::json(&ReplayDocument::from(&report))
 }

@@ -1,24 +1,19 @@
 //! Parts of the newest snapshot, without any call of the daemon.
 
-use super::{GPU, USER};
+use super::{GPU, PID, USER, number};
+use crate::access::Access;
 use crate::document::Document;
-use crate::parameters::{Parameter, ParameterKind, Parameters, Place, text};
+use crate::parameters::{Parameter, Parameters, Place, text};
 use crate::problem::Problem;
 use crate::upstream::Frame;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern, filter_snapshot};
-use gpukill_proto::json::{BackendDocument, GpuDocument, ListDocument, ProcessDocument, SCHEMA};
+use gpukill_proto::json::{GpuListDocument, ListDocument, ProcessListDocument};
 use gpukill_proto::refusal::Refusal;
-use serde::Serialize;
 
 const PROCESS: Parameter = Parameter {
-    name: "pid",
     place: Place::Query,
-    kind: ParameterKind::Number {
-        min: 1,
-        max: u32::MAX as u64,
-        default: None,
-    },
     summary: "only this process",
+    ..PID
 };
 
 /// The parameters of [`processes`].
@@ -32,69 +27,38 @@ pub(super) const PROCESS_PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-/// The members that both parts have in common with the whole.
-#[derive(Serialize)]
-struct ListHead<'a> {
-    schema: u32,
-    host: &'a str,
-    ts: &'a str,
-    polls: u64,
-    /// Whether an empty list means "none".
-    backends: &'a [BackendDocument],
-}
-
-#[derive(Serialize)]
-struct GpuList<'a> {
-    #[serde(flatten)]
-    head: ListHead<'a>,
-    gpus: &'a [GpuDocument],
-}
-
-#[derive(Serialize)]
-struct ProcessList<'a> {
-    #[serde(flatten)]
-    head: ListHead<'a>,
-    procs: &'a [ProcessDocument],
-}
-
-/// The selected GPUs.
-pub(super) fn gpus(frame: &Frame, parameters: &Parameters) -> Result<Document, Problem> {
-    let list = select(frame, parameters)?;
-    Document::json(&GpuList {
-        head: head(&list),
-        gpus: &list.gpus,
-    })
+/// The selected GPUs; without their largest process for a caller that may see only numbers.
+pub(super) fn gpus(
+    frame: &Frame,
+    parameters: &Parameters,
+    access: Access,
+) -> Result<Document, Problem> {
+    let mut list = GpuListDocument::from(select(frame, parameters)?);
+    if access < Access::Look {
+        for gpu in &mut list.gpus {
+            gpu.top_proc = None;
+            let why = "withheld: this needs a token with the scope \"look\"";
+            gpu.reasons.insert("top_proc", why.to_owned());
+        }
+    }
+    Document::json(&list)
 }
 
 /// The selected processes.
-pub(super) fn processes(frame: &Frame, parameters: &Parameters) -> Result<Document, Problem> {
-    let list = select(frame, parameters)?;
-    Document::json(&ProcessList {
-        head: head(&list),
-        procs: &list.procs,
-    })
-}
-
-fn head(list: &ListDocument) -> ListHead<'_> {
-    ListHead {
-        schema: SCHEMA,
-        host: &list.host,
-        ts: &list.ts,
-        polls: list.polls,
-        backends: &list.backends,
-    }
+pub(super) fn processes(
+    frame: &Frame,
+    parameters: &Parameters,
+    _: Access,
+) -> Result<Document, Problem> {
+    Document::json(&ProcessListDocument::from(select(frame, parameters)?))
 }
 
 fn select(frame: &Frame, parameters: &Parameters) -> Result<ListDocument, Problem> {
     let name = parameters.text("name").map(compile_pattern).transpose();
-    let pid = parameters.number(PROCESS);
     let filter = SnapshotFilter {
         gpu: parameters.owned("gpu"),
         vendors: Vec::new(),
-        pids: pid
-            .and_then(|pid| u32::try_from(pid).ok())
-            .into_iter()
-            .collect(),
+        pids: number(parameters, PROCESS).into_iter().collect(),
         user: parameters.owned("user"),
         name: name.map_err(Problem::bad_request)?,
     };
@@ -120,7 +84,7 @@ mod tests {
         let view = view(Duration::from_secs(1));
         let parameters = Parameters::parse(&[GPU], [], query).unwrap();
         let json = |text: &[u8]| serde_json::from_slice(text).unwrap();
-        match gpus(view.current().unwrap(), &parameters) {
+        match gpus(view.current().unwrap(), &parameters, Access::Look) {
             Ok(document) => Ok(json(document.line())),
             Err(problem) => Err(json(&problem.body())),
         }

@@ -1,5 +1,6 @@
 //! Calls of the daemon about the present.
 
+use super::{PID, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
 use crate::document::Document;
@@ -9,14 +10,13 @@ use gpukill_policy::rogue::advice::{Advice, advice};
 use gpukill_policy::select::{DeviceName, select_devices};
 use gpukill_proto::holders::HoldersReport;
 use gpukill_proto::json::{
-    ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, SCHEMA, ScanDocument,
-    StatusDocument,
+    ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, RulesTextDocument,
+    SCHEMA, ScanDocument, StatusDocument,
 };
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{MAX_RULES_BYTES, MAX_SCAN_HOURS};
 use gpukill_proto::units::Timestamp;
-use serde::Serialize;
 
 /// The parameter of [`rogue`].
 pub(super) const SCAN_HOURS: Parameter = Parameter {
@@ -40,17 +40,12 @@ pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> Result<
     Document::json(&GuardDocument::from(&status.guard))
 }
 
-/// The rules as text.
-#[derive(Serialize)]
-struct RulesTextDocument {
-    schema: u32,
-    file: String,
-    /// `null` without a file: the built-in defaults apply.
-    revision: Option<String>,
-    text: String,
+pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+    Document::json(&read_rules(context)?)
 }
 
-pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+/// The text of the guard's rules in force.
+pub(super) fn read_rules(context: &mut CallContext) -> Result<RulesTextDocument, Problem> {
     let mut bytes = Vec::new();
     let mut revision = None;
     loop {
@@ -63,7 +58,7 @@ pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<D
         revision = own_revision;
         bytes.extend_from_slice(&part.part);
         if part.part.is_empty() || bytes.len() > MAX_RULES_BYTES {
-            return Document::json(&RulesTextDocument {
+            return Ok(RulesTextDocument {
                 schema: SCHEMA,
                 file: part.file,
                 revision,
@@ -124,10 +119,7 @@ pub(super) fn explain(
     context: &mut CallContext,
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
-    let pid = parameters
-        .number(super::PID)
-        .and_then(|pid| u32::try_from(pid).ok());
-    let pid = pid.ok_or_else(Problem::internal)?;
+    let pid = number(parameters, PID).ok_or_else(Problem::internal)?;
     let explained = call!(context.daemon, Explain { pid })?;
     Document::json(&ExplainDocument::from(&explained))
 }
@@ -136,10 +128,7 @@ pub(super) fn rogue(
     context: &mut CallContext,
     parameters: &Parameters,
 ) -> Result<Document, Problem> {
-    let hours = parameters
-        .number(SCAN_HOURS)
-        .and_then(|hours| u32::try_from(hours).ok());
-    let hours = hours.unwrap_or_default();
+    let hours = number(parameters, SCAN_HOURS).unwrap_or_default();
     let report = call!(context.daemon, Scan { hours })?;
     Document::json(&ScanDocument::new(&report, |finding| {
         let all = advice(finding).into_iter();

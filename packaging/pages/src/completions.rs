@@ -1,6 +1,6 @@
 //! Completions for bash, zsh and fish, without hidden parts.
 
-use crate::{client, daemon};
+use crate::{client, daemon, gateway};
 use clap::Command;
 use clap_complete::{Generator as _, Shell};
 use gpukillctl::args::completions;
@@ -11,7 +11,7 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 /// Every file, with the name that its shell expects.
 pub(crate) fn files() -> Vec<(PathBuf, String)> {
-    let programs = [client::command(), daemon::command()];
+    let programs = [client::command(), daemon::command(), gateway::command()];
     let mut files = Vec::new();
     for program in programs {
         files.extend(SHELLS.map(|shell| file(shell, &program)));

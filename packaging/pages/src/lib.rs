@@ -1,10 +1,11 @@
-//! The files that a package has beside the programs, generated from the programs' own
+//! The files that a package has in addition to the programs, generated from the programs' own
 //! definitions: the manual, the completions, and settings in which everything is commented out.
 //!
 //! Read in this order:
 //! - [`roff`]: the markup of manual pages
 //! - [`command`]: the parts of a page that come from the command line
-//! - [`client`], [`daemon`]: the pages of gpukillctl, gpukilld and gpukill-reset
+//! - [`client`], [`daemon`], [`gateway`]: the pages of gpukillctl, of gpukilld and gpukill-reset, and
+//!   of gpukill-gateway
 //! - [`reference`]: the pages of configuration files
 //! - [`completions`], [`settings`]
 //!
@@ -16,6 +17,7 @@ mod client;
 mod command;
 mod completions;
 mod daemon;
+mod gateway;
 mod reference;
 mod roff;
 mod settings;
@@ -49,10 +51,12 @@ fn files(date: &str) -> BTreeMap<PathBuf, String> {
     let pages = client::pages(date)
         .into_iter()
         .chain(daemon::pages(date))
+        .chain(gateway::pages(date))
         .chain(reference::pages(date));
     let mut files: BTreeMap<PathBuf, String> = pages.map(roff::Page::into_file).collect();
     files.extend(completions::files());
     files.insert("gpukilld.toml".into(), settings::commented());
+    files.insert("gateway.toml".into(), settings::commented_gateway());
     files
 }
 

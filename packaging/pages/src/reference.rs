@@ -6,11 +6,11 @@ use crate::daemon;
 use crate::roff::{Page, PageName, bold, italic, plain, with_bold_code};
 
 /// The commands that print and check a file.
-struct ReferenceCommands {
+pub(crate) struct ReferenceCommands {
     /// Prints every key.
-    prints: &'static str,
+    pub(crate) prints: &'static str,
     /// Reports the mistakes in a file.
-    checks: &'static str,
+    pub(crate) checks: &'static str,
 }
 
 /// A file of rules.
@@ -116,7 +116,8 @@ fn rogue_page(date: &str) -> Page {
     page
 }
 
-fn write_beginning(page: &mut Page, path: &str, commands: &ReferenceCommands) {
+/// Writes SYNOPSIS, and DESCRIPTION with these commands.
+pub(crate) fn write_beginning(page: &mut Page, path: &str, commands: &ReferenceCommands) {
     page.section("SYNOPSIS");
     page.paragraph(&italic(path));
     page.section("DESCRIPTION");
@@ -185,7 +186,7 @@ pub(crate) fn line(text: &str) -> Line<'_> {
 }
 
 /// Writes every key of a commented file, below its table, with its description.
-fn write_keys(page: &mut Page, text: &str) {
+pub(crate) fn write_keys(page: &mut Page, text: &str) {
     // Paragraphs that describe the next key.
     let mut said = vec![String::new()];
     let mut in_keys = false;

@@ -31,6 +31,7 @@ pub(crate) use compiled_rules::{PolicyIndex, RuleResponse, has_grace};
 pub(crate) use context::{EvaluatedJob, EvaluationContext};
 pub(crate) use findings::{Excess, ViolationDetails, observed_runs};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 pub(crate) use idle::is_busy;
 pub(crate) use overflow::EvaluationBounds;
 pub use overflow::Overflow;
@@ -89,7 +90,7 @@ pub(crate) fn evaluate_within(
     }
     let follows = state.prepare_for(compiled_rules, sample);
     let mut context = context::build_context(compiled_rules, state, sample);
-    let mut findings = Findings::with_room(bounds.findings);
+    let mut findings = Findings::new(&context, bounds.findings);
     let mut overflow = Overflow::default();
     access::evaluate(&context, &mut findings);
     idle::update_jobs(state, &mut context);
@@ -99,33 +100,18 @@ pub(crate) fn evaluate_within(
         utilization::update_windows(state, &mut context);
         limits::evaluate(&context, &mut findings);
         utilization::evaluate(&context, state, &mut findings);
-        let checks = behaviour::collect_checks(&context, &mut findings);
-        let mut room = bounds.lookback_windows;
+        let mut checks = behaviour::collect_checks(&context, &mut findings);
+        let bound = bounds.lookback_windows;
+        overflow.lookback_windows =
+            behaviour::limit_lookback(&context, &mut checks, bound, &mut findings);
         for check in &checks {
-            // The first rules take the room, so that it does not pass from rule to rule.
-            match room.checked_sub(check.lookback_windows()) {
-                Some(left) => {
-                    room = left;
-                    evaluate_behaviour(&context, state, check, &mut findings);
-                }
-                None => {
-                    overflow.lookback_windows += check.lookback_windows();
-                    let kind = check.behaviour.kind();
-                    state
-                        .conduct
-                        .remove(&compiled_rules.rule_name(check.policy, kind));
-                    for (job, _) in check.jobs() {
-                        let why = "the rules look back over too many jobs and processes";
-                        findings.add_unknown(check.policy, kind, SubjectIndex::Job(job), why);
-                    }
-                }
-            }
+            evaluate_behaviour(&context, state, check, &mut findings);
         }
         // Rules that apply to no process any more lose their state.
         let names = checks.iter();
         let names = names.map(|it| compiled_rules.rule_name(it.policy, it.behaviour.kind()));
         let names: BTreeSet<_> = names.into_set();
-        state.conduct.retain(|rule, _| names.contains(rule));
+        state.conduct.retain_entries(|rule, _| names.contains(rule));
     }
     let (undetermined, omitted) = list_undetermined(&context, &findings);
     let when = (is_seen, follows);

@@ -1,8 +1,29 @@
 //! How far back rules look: how much of the past a test of rules needs before it finds what
 //! the guard would find now.
 
+use super::rules::parse::parse;
 use super::rules::{ForbiddenBehaviour, Limits, RuleSet};
 use std::time::Duration;
+
+/// Minimum number of seconds that a test evaluates.
+const MIN_TEST_SECONDS: i64 = 24 * 3_600;
+
+/// Seconds to add before the lookback of the rules, so that a replay covers the start of a violation
+/// that is open now, and its warning.
+const EXTRA_LOOKBACK_SECONDS: i64 = 3_600;
+
+/// The number of seconds that a test of the rules in this text evaluates. When the rules have
+/// mistakes, other rules are in force and the default is used.
+#[must_use]
+pub fn test_seconds(text: &str) -> i64 {
+    let reach = parse(text)
+        .map(|rules| lookback(&rules))
+        .unwrap_or_default();
+    let reach = i64::try_from(reach.as_secs()).unwrap_or(i64::MAX);
+    reach
+        .saturating_add(EXTRA_LOOKBACK_SECONDS)
+        .max(MIN_TEST_SECONDS)
+}
 
 /// The longest window of these rules. How long a process has held a device needs no past:
 /// it counts from the first sighting there, which the store keeps.
@@ -31,7 +52,14 @@ pub fn lookback(rules: &RuleSet) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::rules::parse::parse;
+
+    #[test]
+    fn test_covers_a_day_or_the_start_of_the_longest_window() {
+        assert_eq!(test_seconds(""), 86_400);
+        assert_eq!(test_seconds("mistake"), 86_400);
+        let text = "[[rules]]\nname = 'r'\nidle_limit_minutes = 2880";
+        assert_eq!(test_seconds(text), 2_880 * 60 + 3_600);
+    }
 
     #[test]
     fn is_the_longest_window() {

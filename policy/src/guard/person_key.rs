@@ -5,12 +5,24 @@ use gpukill_proto::guard::Person;
 use serde::{Deserialize, Serialize};
 
 /// Borrowed form of [`PersonKey`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PersonRef<'a> {
     /// A user of this host.
     User(u32),
     /// An owner without a known uid.
     Called(&'a str),
+}
+
+impl PersonRef<'_> {
+    /// The share of this person in what is divided equally among people; `None` for the one
+    /// share of all owners who are no user of the host: one person may start any number of
+    /// containers.
+    pub(crate) const fn share(self) -> Option<u32> {
+        match self {
+            Self::User(uid) => Some(uid),
+            Self::Called(_) => None,
+        }
+    }
 }
 
 impl<'a> From<&'a Person> for PersonRef<'a> {
@@ -30,6 +42,18 @@ pub enum PersonKey {
     User(u32),
     /// An owner who is no user, such as a container.
     Called(String),
+}
+
+impl PersonKey {
+    /// The share of this person in what is divided equally among people; `None` for the one
+    /// share of all owners who are no user of the host.
+    #[must_use]
+    pub const fn share(&self) -> Option<u32> {
+        match self {
+            Self::User(uid) => Some(*uid),
+            Self::Called(_) => None,
+        }
+    }
 }
 
 impl From<&Person> for PersonKey {

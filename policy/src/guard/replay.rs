@@ -4,22 +4,26 @@
 //! as it did, and its later usage counts as freed.
 
 mod error;
+mod names;
 mod silent_devices;
 
 use super::device_losses::DeviceLosses;
 use super::enforcement::ended_jobs::PidStart;
 use super::evaluate::{CompiledRules, Evaluation, EvaluationBounds, Overflow, evaluate_within};
+use super::person_key::{PersonKey, PersonRef};
 use super::rules::RuleSet;
 use super::sample::{GuardSample, ProcessFacts};
 use super::snoozes::SnoozeGrant;
 use super::state::GuardState;
 pub use error::ReplayError;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, OpenViolation, OwnedJob, RuleName, RuleOutcome, RunKey,
+    GuardMode, GuardRecord, GuardStep, OpenViolation, RuleName, RuleOutcome, RunKey,
     UnevaluatedTime, Victim, ViolationSubject,
 };
 use gpukill_proto::units::Timestamp;
+use names::UserNames;
 use silent_devices::SilentDevices;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,11 +51,12 @@ pub struct Replay {
     no_rules: CompiledRules,
     since: Timestamp,
     memory: GuardState,
-    /// The jobs that would have been ended, each with the first rule that ends it and its
-    /// processes that are still present.
-    ended_for: BTreeMap<OwnedJob, (RuleName, BTreeSet<PidStart>)>,
+    /// The jobs that would have been ended, by owner and id, each with the first rule that ends
+    /// it and its processes that are still present.
+    ended_for: BTreeMap<(PersonKey, String), (RuleName, BTreeSet<PidStart>)>,
     evaluated: u64,
     people: DistinctCounter,
+    names: UserNames,
     runs: DistinctCounter,
     /// The processes of the last sample, in its order.
     present: Vec<(Arc<RunKey>, Arc<ProcessFacts>)>,
@@ -133,6 +138,7 @@ impl Replay {
             ended_for: BTreeMap::new(),
             evaluated: 0,
             people: DistinctCounter::default(),
+            names: UserNames::default(),
             runs: DistinctCounter::default(),
             present: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -247,7 +253,8 @@ impl Replay {
             }
             self.runs.add(run);
             if let Some(owner) = &facts.owner {
-                self.people.add(owner);
+                self.people.add(&PersonRef::from(owner));
+                self.names.learn(owner);
             }
         }
     }
@@ -264,7 +271,7 @@ impl Replay {
             *of_process = of_process.saturating_add(run_sample.usage.owner_share_ms());
         }
         let outcomes = &mut self.outcomes;
-        self.ended_for.retain(|_, (rule, processes)| {
+        self.ended_for.retain_entries(|_, (rule, processes)| {
             processes.retain(|process| held.contains_key(process));
             let of_its = processes.iter().filter_map(|it| held.get(it));
             let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));
@@ -294,7 +301,8 @@ impl Replay {
                 });
                 let processes = ends.next().map(|end| end.processes).unwrap_or_default();
                 // A job ends once, even if it violates the rule again, or another rule too.
-                let before = self.ended_for.entry(victim.job.clone());
+                let job = (PersonKey::from(&victim.job.owner), victim.job.id.clone());
+                let before = self.ended_for.entry(job);
                 let (_, before) = before.or_insert_with(|| (record.rule.clone(), BTreeSet::new()));
                 let is_known = !before.is_empty();
                 before.extend(processes);
@@ -319,7 +327,17 @@ impl Replay {
 
     /// Returns the result.
     #[must_use]
-    pub fn finish(self) -> ReplayResult {
+    pub fn finish(mut self) -> ReplayResult {
+        for record in &mut self.records {
+            self.names.name_record(record);
+        }
+        let open = self.memory.violations().into_iter();
+        let open = open.filter(|it| it.not_broken_since.is_none());
+        let open = open.map(|mut open| {
+            self.names.name_violation(&mut open);
+            open
+        });
+        let open: Vec<OpenViolation> = open.collect();
         let mut outcomes: Vec<RuleOutcome> = self.outcomes.into_values().collect();
         outcomes.sort_indirect_by_key(|it| Reverse((it.freed_ms, it.ended, it.warned)));
         let mut not_evaluated: Vec<UnevaluatedTime> = self
@@ -347,10 +365,7 @@ impl Replay {
             outcomes,
             records: self.records,
             more_records: self.more_records,
-            open: {
-                let open = self.memory.violations().into_iter();
-                open.filter(|it| it.not_broken_since.is_none()).collect()
-            },
+            open,
             not_evaluated,
         }
     }

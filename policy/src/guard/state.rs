@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod device_reporting;
 pub(crate) mod evidence;
 pub(crate) mod pairs;
+mod saved_part;
 pub(crate) mod streak;
 pub(crate) mod window;
 
@@ -22,9 +23,11 @@ use crate::digest::Digest;
 use claim::Claim;
 use device_reporting::DeviceReporting;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{OpenViolation, RuleName, RunKey, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
+pub use saved_part::SavedPart;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -252,7 +255,7 @@ impl GuardState {
         self.device_reporting.update(sample, follows);
         self.until = Some(sample.until);
         // If only the response to a rule has changed, its measurements stay valid.
-        self.conduct.retain(|rule, memory| {
+        self.conduct.retain_entries(|rule, memory| {
             let policy = compiled_rules.find(&rule.source);
             policy.is_some_and(|policy| compiled_rules.measured_digest(policy) == memory.digest)
         });
@@ -269,8 +272,8 @@ impl GuardState {
     /// Drops the utilization windows of devices on which a job was ended: its work says
     /// nothing about the others.
     pub(crate) fn clear_utilization(&mut self, is_one: impl Fn(&DeviceId) -> bool) {
-        self.loads.retain(|run, _| !is_one(&run.device));
-        self.devices.retain(|device, _| !is_one(device));
+        self.loads.retain_entries(|run, _| !is_one(&run.device));
+        self.devices.retain_entries(|device, _| !is_one(device));
     }
 
     /// The devices that the policies apply to.
@@ -354,8 +357,9 @@ impl GuardState {
     pub(crate) fn prune_cache(&mut self) {
         let now = self.cache.generation;
         let known = &mut self.cache.processes;
-        known.retain(|_, known| known.generation == now);
-        self.moved.retain(|process, _| known.contains_key(process));
+        known.retain_entries(|_, known| known.generation == now);
+        self.moved
+            .retain_entries(|process, _| known.contains_key(process));
         self.cache.generation = now.wrapping_add(1);
     }
 }
@@ -369,7 +373,7 @@ pub(crate) fn retain_keys<'k, K: Ord + 'k, V>(
     // Usually no key has gone.
     if map.len() != count {
         let present: BTreeSet<&K> = present.into_set();
-        map.retain(|key, _| present.contains(key));
+        map.retain_entries(|key, _| present.contains(key));
     }
 }
 

@@ -32,7 +32,8 @@ pub(crate) struct ViolationState {
     pub(crate) since: Timestamp,
     /// The condition held in the last sample, and no job was ended for it then.
     held_before: bool,
-    /// For how long the condition has been known not to hold.
+    /// For how long the condition did not hold, as far as known: also the time without samples
+    /// since it last held.
     settled_ms: u64,
     /// Since when it has been known not to hold.
     not_broken_since: Option<Timestamp>,
@@ -194,6 +195,11 @@ impl ViolationState {
             || self.settled_ms >= settled_after_ms
     }
 
+    /// Whether the condition may not have held for long enough, because nothing was observed.
+    pub(crate) const fn may_be_settled(&self, settled_after_ms: u64) -> bool {
+        self.settled_ms > 0 && self.settled_ms >= settled_after_ms
+    }
+
     /// Whether a job was ended for it outside a dry run.
     pub(crate) fn has_ended_job(&self) -> bool {
         let opened = self.opened.as_ref();
@@ -203,6 +209,8 @@ impl ViolationState {
     /// Shifts the times by unobserved milliseconds, or by those that the wall clock was set
     /// forward or back: they are no part of a grace period.
     pub(crate) fn shift_time(&mut self, ms: i64) {
+        let unobserved = u64::try_from(ms).unwrap_or(0);
+        self.settled_ms = self.settled_ms.saturating_add(unobserved);
         if let Some(opened) = &mut self.opened {
             opened.warned.shift_time(ms);
             // A clock that was set back would show it later than now.

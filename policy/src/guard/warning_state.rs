@@ -9,6 +9,7 @@ use super::evaluate::RuleResponse;
 use super::snoozes::SnoozeGrant;
 use super::state::GuardState;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{self, GuardAction, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ impl WarningState {
         self.max_warnings = response.max_warnings;
         self.max_snoozes = response.max_snoozes;
         // A user who left the violation and comes back is warned again.
-        self.readers.retain(|uid, _| readers.contains(uid));
+        self.readers.retain_entries(|uid, _| readers.contains(uid));
         for uid in readers {
             let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
             // An earlier promise still holds.

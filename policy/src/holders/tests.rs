@@ -79,8 +79,6 @@ fn named(pid: u32, name: &str) -> Holder {
 fn listed(pid: u32, memory: Reading<Bytes>) -> Holder {
     Holder {
         listed: true,
-        shares_with: None,
-        passed_from: None,
         used_for: GpuUse {
             compute: true,
             ..GpuUse::default()

@@ -15,7 +15,7 @@ pub(super) fn user_names(table: &ProcessTable) -> BTreeMap<u32, String> {
         if let (true, Some(uid), Some(name)) =
             (is_plain, process.lineage.uid, process.owner.last_known())
         {
-            names.insert(uid, name.clone());
+            names.entry(uid).or_insert_with(|| name.clone());
         }
     }
     names

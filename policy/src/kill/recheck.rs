@@ -4,13 +4,14 @@
 use super::contacts::{contact_text, user_names};
 use super::plan::find_reaper;
 use super::protection::{DaemonFamily, Protection, may_run_host_file, protection_of};
-use super::scope::{container_key, hosts_sessions};
+use super::scope::{ContainerKey, container_key, hosts_sessions};
 use super::{ProcessInfo, ProcessTable};
 use crate::access::{Caller, Operation, Roles, Ruling, Uids, check};
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{KillTarget, Outcome, PlannedAction, ProtectionReason};
-use gpukill_proto::model::Container;
+use gpukill_proto::model::{Container, ContainerId};
 use gpukill_proto::reading::Reading;
+use std::collections::BTreeMap;
 
 /// The inputs of a recheck.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,8 @@ pub struct RecheckContext<'a> {
     pub operators: &'a str,
     /// Every process, read when the execution of the plan started.
     pub processes: &'a ProcessTable,
+    /// The names that they show.
+    pub names: &'a KnownNames,
     /// The daemon's ancestors and own processes among them.
     pub family: &'a DaemonFamily,
     /// The protection of processes.
@@ -39,6 +42,40 @@ pub struct RecheckContext<'a> {
     pub used_gpu_itself: bool,
     /// Whether the process has received a signal.
     pub had_signal: bool,
+}
+
+/// The names that the processes of a table show. Thousands of rechecks look them up.
+#[derive(Debug, Clone, Default)]
+pub struct KnownNames {
+    /// The containers with a known name, by id and user manager.
+    containers: BTreeMap<(ContainerId, Option<u32>), Container>,
+    users: BTreeMap<u32, String>,
+}
+
+impl KnownNames {
+    /// The names that these processes show. If processes of one container have several
+    /// names for it, that of the lowest PID counts.
+    #[must_use]
+    pub fn new(processes: &ProcessTable) -> Self {
+        let mut named = BTreeMap::new();
+        let containers = processes.values().filter_map(|it| it.container.known());
+        for container in containers.flatten().filter(|it| !lacks_name(it)) {
+            let key = (container.id.clone(), container.manager);
+            named.entry(key).or_insert_with(|| container.clone());
+        }
+        Self {
+            containers: named,
+            users: user_names(processes),
+        }
+    }
+
+    fn find_container(&self, (id, manager): ContainerKey<'_>) -> Option<&Container> {
+        self.containers.get(&(id.clone(), manager))
+    }
+}
+
+fn lacks_name(container: &Container) -> bool {
+    container.name.known().is_none()
 }
 
 /// Decides whether the process may get its signal; `None` means that it may. `now` was
@@ -85,11 +122,7 @@ fn with_earlier_facts(
     target: &KillTarget,
     context: &RecheckContext<'_>,
 ) -> ProcessInfo {
-    let lacks_name = |container: &Option<Container>| {
-        container
-            .as_ref()
-            .is_some_and(|container| container.name.known().is_none())
-    };
+    let is_nameless = |container: &Option<Container>| container.as_ref().is_some_and(lacks_name);
     let mut now = now.clone();
     // The job distinguishes a shell that runs a job's script from a session host.
     if now.job.known().is_none() {
@@ -107,7 +140,7 @@ fn with_earlier_facts(
         if has_same_user && now.person_name.known().is_none() {
             now.person_name = before.person_name.clone();
         }
-        if now.container.known().is_none_or(lacks_name) {
+        if now.container.known().is_none_or(is_nameless) {
             now.container = before.container.clone();
         }
         if now.program.known().is_none() && now.lineage.executable == before.lineage.executable {
@@ -120,13 +153,10 @@ fn with_earlier_facts(
             .or_else(|| before.lineage.arguments.clone());
     }
     // A process that was forked after the plan is never read with the name of its container.
-    if !context.protection.containers.is_empty() && now.container.known().is_some_and(lacks_name) {
-        let is_same = |other: &&ProcessInfo| {
-            container_key(other) == container_key(&now)
-                && !other.container.known().is_none_or(lacks_name)
-        };
-        if let Some(other) = context.processes.values().find(is_same) {
-            now.container = other.container.clone();
+    if !context.protection.containers.is_empty() && now.container.known().is_some_and(is_nameless) {
+        let named = container_key(&now).and_then(|key| context.names.find_container(key));
+        if let Some(container) = named {
+            now.container = Reading::Value(Some(container.clone()));
         }
     }
     now
@@ -199,8 +229,8 @@ fn permission_outcome(
             uids.real
         ))),
         (Ruling::Deny(_), None) if matches!(now.uids, Reading::Value(_)) => {
-            let names = user_names(context.processes);
-            let ask = contact_text(now, context.roles, context.operators, &names);
+            let names = &context.names.users;
+            let ask = contact_text(now, context.roles, context.operators, names);
             Some(Outcome::Denied(ask))
         }
         (Ruling::Deny(_), None) => unclear(),

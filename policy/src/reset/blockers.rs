@@ -27,17 +27,26 @@ pub(super) fn blockers(
     now: Timestamp,
 ) -> Vec<Blocker> {
     let mut all = Vec::new();
-    for device in [device].iter().chain(peers) {
+    for affected in [device].iter().chain(peers) {
         let held = context
             .kill
             .holders
             .iter()
-            .find(|held| held.id == device.id);
+            .find(|held| held.id == affected.id);
         match held {
-            Some(held) => all.extend(holder_blockers(held, request, context, now)),
+            Some(held) => {
+                let of_device = holder_blockers(held, request, context, now).into_iter();
+                all.extend(of_device.map(|blocker| match affected.id == device.id {
+                    true => blocker,
+                    false => Blocker {
+                        what: format!("on GPU {}: {}", affected.index, blocker.what),
+                        ..blocker
+                    },
+                }));
+            }
             None => all.push(blocker_for_person(format!(
                 "the holders of GPU {} are not known yet: try again in a moment",
-                device.index
+                affected.index
             ))),
         }
     }
@@ -66,6 +75,7 @@ fn device_blockers(device: &Device, context: &ResetContext<'_>) -> Vec<Blocker> 
     if let Some(HelperCheck::Busy(why)) = context.checks.get(&device.id) {
         all.push(blocker_for_person(why.clone()));
     }
+    all.extend(hive_blockers(device, context));
     if device.vendor != Vendor::Nvidia {
         return all;
     }
@@ -94,6 +104,27 @@ fn device_blockers(device: &Device, context: &ResetContext<'_>) -> Vec<Blocker> 
     all
 }
 
+/// Hives that cannot be read: it is unknown which devices a reset affects.
+fn hive_blockers(device: &Device, context: &ResetContext<'_>) -> Vec<Blocker> {
+    match context.hives.get(&device.id) {
+        None => return Vec::new(),
+        Some(Err(why)) => {
+            let what = format!("which GPUs are reset with it is not known: {why}");
+            return vec![blocker_for_person(what)];
+        }
+        Some(Ok(_)) => {}
+    }
+    let others = context.kill.snapshot.devices.iter();
+    let unknown = others.filter_map(|other| {
+        let why = context.hives.get(&other.id)?.as_ref().err()?;
+        Some(blocker_for_person(format!(
+            "whether GPU {} is reset with it is not known: {why}",
+            other.index
+        )))
+    });
+    unknown.collect()
+}
+
 /// Processes that have the device open, or use it by the driver's list. Files that all
 /// GPUs share do not prevent a reset.
 fn holder_blockers(
@@ -102,8 +133,9 @@ fn holder_blockers(
     context: &ResetContext<'_>,
     now: Timestamp,
 ) -> Vec<Blocker> {
-    let holders = held.holders.iter();
-    let holders: Vec<&Holder> = holders
+    let holders: Vec<&Holder> = held
+        .holders
+        .iter()
         .filter(|holder| holder.listed || holder.holds_this_device)
         .filter(|holder| !is_the_sensor(holder, context))
         .collect();

@@ -162,15 +162,60 @@ fn quiesced_driver_needs_a_person() {
 #[test]
 fn holders_of_the_whole_hive_block() {
     let mut it = GpuTestHost::new(&[Vendor::Amd, Vendor::Amd, Vendor::Amd]);
+    let hive = |unlisted: &[&str]| Hive {
+        name: "77".into(),
+        unlisted: unlisted.iter().map(|&address| address.into()).collect(),
+    };
     for index in [0, 1] {
         it.hives
-            .insert(DeviceId(format!("GPU-{index}")), "77".into());
+            .insert(DeviceId(format!("GPU-{index}")), Ok(hive(&[])));
     }
     it.hold(1, 4711, "python");
     it.hold(2, 4712, "python");
     let target = it.plan_first(false);
     assert_eq!(target.peers, [1]);
     assert_eq!(remedies(&target), [(Some(4711), Unblocker::Force)]);
+    assert_eq!(
+        target.blockers[0].what,
+        "on GPU 1: alice's python (pid 4711)"
+    );
+    // A process on both is in the way on the device itself.
+    it.hold(0, 4711, "python");
+    assert_eq!(
+        it.plan_first(false).blockers[0].what,
+        "alice's python (pid 4711)"
+    );
+    // Members that are not listed are named.
+    it.hives
+        .insert(DeviceId("GPU-0".into()), Ok(hive(&["0000:c3:00.0"])));
+    let target = it.plan_first(true);
+    let is_named = |note: &String| note.contains("the device at 0000:c3:00.0 is reset too");
+    assert_eq!(target.notes.iter().filter(|note| is_named(note)).count(), 1);
+    // No device is reset that may be in a hive that cannot be read.
+    it.hives
+        .insert(DeviceId("GPU-2".into()), Err("it cannot be read".into()));
+    let targets = it.plan(true).expect("a plan").devices;
+    let actions: Vec<&PlannedReset> = targets.iter().map(|target| &target.action).collect();
+    assert_eq!(actions, [&PlannedReset::Blocked; 3]);
+    let what = "whether GPU 2 is reset with it is not known: it cannot be read";
+    assert!(targets[0].blockers.iter().any(|it| it.what == what));
+}
+
+#[test]
+fn changed_hive_is_not_reset() {
+    let it = GpuTestHost::new(&[Vendor::Amd]);
+    let planned = it.plan_first(false);
+    let mut now = planned.clone();
+    assert_eq!(changed_peers(&planned, &now), None);
+    now.peers = vec![1, 2];
+    assert_eq!(
+        changed_peers(&planned, &now).as_deref(),
+        Some(
+            "the GPUs that are reset with it changed: no other by the plan, GPU 1, GPU 2 now: \
+             nothing was done"
+        )
+    );
+    assert!(changed_peers(&now, &planned).is_some());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tracks which findings were reported: each once, and again only when it gets worse.
 
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{Risk, RogueFinding, Threat, Verdict};
@@ -109,9 +110,12 @@ impl FindingTracker {
         }
         let count = |uid: &Option<u32>| self.of_user.get(uid).copied().unwrap_or(0);
         let own = count(&newcomer.finding.uid);
-        let biggest = self.of_user.iter().max_by_key(|(_, count)| **count);
-        let biggest = biggest.filter(|(_, count)| **count > own + 1);
-        let biggest = biggest.map(|(uid, _)| *uid);
+        let biggest = self
+            .of_user
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .filter(|(_, count)| **count > own + 1)
+            .map(|(uid, _)| *uid);
         let matters = |known: &TrackedFinding| (known.is_active(), known.worst());
         let known = self.tracked.iter().filter(|(_, known)| {
             let uid = known.finding.uid;
@@ -198,7 +202,7 @@ impl FindingTracker {
     /// forgotten.
     pub fn update_presence(&mut self, is_here: impl Fn(&ProcessKey) -> bool, now: Timestamp) {
         let of_user = &mut self.of_user;
-        self.tracked.retain(|process, known| {
+        self.tracked.retain_entries(|process, known| {
             if is_here(process) {
                 known.gone_at = None;
                 return true;
@@ -210,7 +214,7 @@ impl FindingTracker {
             }
             is_kept
         });
-        self.reports.retain(|_, reports| {
+        self.reports.retain_entries(|_, reports| {
             drop_expired(reports, now);
             !reports.is_empty()
         });

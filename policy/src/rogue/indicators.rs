@@ -62,16 +62,17 @@ impl IndicatorMatch {
 /// known and not empty.
 #[must_use]
 pub fn indicative_libraries(libraries: &BTreeSet<String>) -> BTreeSet<String> {
-    let tells: [fn(&str) -> bool; 3] = [
+    let uses: [fn(&str) -> bool; 3] = [
         load::is_workload_library,
         identity::is_miner_library,
         identity::is_python_module,
     ];
-    let first = |tells: fn(&str) -> bool| libraries.iter().find(|name| tells(name));
-    let libraries_found = tells.into_iter().filter_map(first);
-    let libraries_found: BTreeSet<String> =
-        libraries_found.chain(libraries.first()).cloned().into_set();
-    libraries_found
+    let first = |has_use: fn(&str) -> bool| libraries.iter().find(|name| has_use(name));
+    uses.into_iter()
+        .filter_map(first)
+        .chain(libraries.first())
+        .cloned()
+        .into_set()
 }
 
 use IndicatorFamily::{A, B, C};

@@ -7,7 +7,7 @@ use super::suspect::file_name;
 use crate::holders::program_names;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::edit::Lint;
-use gpukill_proto::rogue::{AllowKind, Risk, Share, Threat};
+use gpukill_proto::rogue::{Risk, Share, Threat};
 use std::collections::BTreeSet;
 
 /// Programs that run code of others: their names match any program.
@@ -124,12 +124,12 @@ pub(super) fn is_interpreter(name: &str) -> bool {
 /// The lint for an entry that matches nothing, or more than one program.
 fn lint_allow_entry(allowed: &AllowEntry) -> Option<Lint> {
     let what = unmatchable_reason(allowed).or_else(|| too_broad_reason(allowed))?;
-    Some(warning(&list_key(&allowed.by), what))
+    Some(entry_warning(allowed, what))
 }
 
 /// Why an entry matches nothing: only a whole text matches.
 fn unmatchable_reason(allowed: &AllowEntry) -> Option<String> {
-    let entry = entry_text(allowed);
+    let entry = allowed.text();
     if entry.contains(['*', '?']) {
         return Some(format!(
             "{entry:?} is matched literally: patterns are not supported"
@@ -153,7 +153,7 @@ fn unmatchable_reason(allowed: &AllowEntry) -> Option<String> {
 
 /// Why no process has this name: the kernel keeps the first 15 bytes of a name.
 fn unmatchable_name_reason(name: &str, allowed: &AllowEntry) -> Option<String> {
-    let entry = entry_text(allowed);
+    let entry = allowed.text();
     if name.starts_with('/') {
         return Some(format!(
             "{entry:?} is a path: paths belong in executable_whitelist"
@@ -162,10 +162,11 @@ fn unmatchable_name_reason(name: &str, allowed: &AllowEntry) -> Option<String> {
     let kept = program_names::truncate_name(name);
     // An escape is longer than its byte: `\x1b` stands for one byte.
     (kept != name && !name.contains('\\')).then(|| {
-        let kept = entry_text(&AllowEntry {
+        let kept = AllowEntry {
             by: AllowMatch::Process(kept.to_owned()),
             user: allowed.user.clone(),
-        });
+        };
+        let kept = kept.text();
         format!("{entry:?} is longer than a kernel name, which has at most 15 bytes: {kept:?}")
     })
 }
@@ -182,7 +183,7 @@ fn too_broad_reason(allowed: &AllowEntry) -> Option<String> {
         )),
         (AllowMatch::Executable(path), user) if is_interpreter(file_name(path)) => {
             let user = user.as_deref().unwrap_or("anybody");
-            let entry = entry_text(allowed);
+            let entry = allowed.text();
             Some(format!(
                 "{entry:?} hides everything that {user} runs with it"
             ))
@@ -197,28 +198,9 @@ fn too_broad_reason(allowed: &AllowEntry) -> Option<String> {
     }
 }
 
-/// An entry as written: `what`, `what@user`, or a user.
-fn entry_text(allowed: &AllowEntry) -> String {
-    let what = match &allowed.by {
-        AllowMatch::User => None,
-        AllowMatch::Process(what) | AllowMatch::Executable(what) | AllowMatch::Image(what) => {
-            Some(what.as_str())
-        }
-    };
-    let parts = [what, allowed.user.as_deref()];
-    let parts: Vec<&str> = parts.into_iter().flatten().collect();
-    parts.join("@")
-}
-
-/// The key of the list that contains such entries.
-fn list_key(by: &AllowMatch) -> String {
-    let by = match by {
-        AllowMatch::User => AllowKind::User,
-        AllowMatch::Process(_) => AllowKind::Process,
-        AllowMatch::Executable(_) => AllowKind::Executable,
-        AllowMatch::Image(_) => AllowKind::Image,
-    };
-    format!("patterns.{}", by.key())
+/// A warning at the list that contains this entry.
+fn entry_warning(allowed: &AllowEntry, what: String) -> Lint {
+    warning(&format!("patterns.{}", allowed.kind().key()), what)
 }
 
 /// The users that the rules name.
@@ -234,7 +216,7 @@ pub fn lint_unknown_users(rules: &RogueRules, strangers: &BTreeSet<String>) -> V
     let of_strangers = rules.allowed.iter().filter_map(|allowed| {
         let user = allowed.user.as_ref().filter(|it| strangers.contains(*it))?;
         let what = format!("unknown user on this host: {user}");
-        Some(warning(&list_key(&allowed.by), what))
+        Some(entry_warning(allowed, what))
     });
     of_strangers.collect()
 }

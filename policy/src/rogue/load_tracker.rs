@@ -6,6 +6,7 @@ use crate::guard::sample::GuardSample;
 use crate::round_robin::interleave;
 use crate::usage::RunUsage;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
@@ -201,7 +202,7 @@ impl LoadTracker {
 
     /// Forgets all processes for which `is_kept` is false.
     pub fn retain_processes(&mut self, is_kept: impl Fn(&ProcessKey) -> bool) {
-        self.processes.retain(|process, _| is_kept(process));
+        self.processes.retain_entries(|process, _| is_kept(process));
     }
 
     /// Forgets processes that no sample contained for an hour, and of the processes
@@ -209,7 +210,7 @@ impl LoadTracker {
     /// its device for a moment is not new, and many short-lived processes are not kept.
     pub fn drop_departed(&mut self, now: Timestamp) {
         let is_old = |past: &ProcessHistory| now.since(past.until) >= FORGET_AFTER;
-        self.processes.retain(|_, past| !is_old(past));
+        self.processes.retain_entries(|_, past| !is_old(past));
         let departed = self.processes.iter().filter(|(_, past)| past.until < now);
         let mut departed: Vec<(&ProcessKey, &ProcessHistory)> = departed.collect();
         departed.sort_unstable_by_key(|(key, past)| Reverse((past.until, **key)));

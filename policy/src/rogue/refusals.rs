@@ -1,6 +1,7 @@
 //! Counts how often access rules refused a device to a person: repeated attempts after
 //! a refusal are deliberate.
 
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
@@ -38,7 +39,7 @@ impl Refusals {
             }
         }
         let is_old = |at: &Timestamp| *at > now || now.since(*at) >= WINDOW;
-        self.times_by_owner.retain(|_, times| {
+        self.times_by_owner.retain_entries(|_, times| {
             times.retain(|at| !is_old(at));
             !times.is_empty()
         });

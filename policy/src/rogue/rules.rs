@@ -72,24 +72,34 @@ pub enum AllowMatch {
     Image(String),
 }
 
+impl AllowEntry {
+    fn parts(&self) -> (AllowKind, Option<&str>) {
+        match &self.by {
+            AllowMatch::User => (AllowKind::User, None),
+            AllowMatch::Process(name) => (AllowKind::Process, Some(name)),
+            AllowMatch::Executable(path) => (AllowKind::Executable, Some(path)),
+            AllowMatch::Image(image) => (AllowKind::Image, Some(image)),
+        }
+    }
+
+    /// The kind of the list that contains such entries.
+    pub(super) fn kind(&self) -> AllowKind {
+        self.parts().0
+    }
+
+    /// The entry as written in its list: `what`, `what@user`, or a user.
+    pub(super) fn text(&self) -> String {
+        let parts = [self.parts().1, self.user.as_deref()];
+        let parts: Vec<&str> = parts.into_iter().flatten().collect();
+        parts.join("@")
+    }
+}
+
 impl fmt::Display for AllowEntry {
     /// Formats the entry as typed after `rogue allow`: `executable
     /// /usr/bin/hashcat@bob`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (by, what) = match &self.by {
-            AllowMatch::User => {
-                let user = self.user.as_deref().unwrap_or_default();
-                return write!(f, "{} {user}", AllowKind::User.name());
-            }
-            AllowMatch::Process(name) => (AllowKind::Process, name),
-            AllowMatch::Executable(path) => (AllowKind::Executable, path),
-            AllowMatch::Image(image) => (AllowKind::Image, image),
-        };
-        write!(f, "{} {what}", by.name())?;
-        match &self.user {
-            Some(user) => write!(f, "@{user}"),
-            None => Ok(()),
-        }
+        write!(f, "{} {}", self.kind().name(), self.text())
     }
 }
 

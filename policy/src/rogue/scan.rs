@@ -11,6 +11,7 @@ use super::suspect::Suspect;
 use super::verdict::{evaluate, reassess};
 use crate::guard::sample::{GuardSample, ProcessFacts};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, ProcessKey};
 use gpukill_proto::rogue::{RogueFinding, ScanReport};
@@ -164,7 +165,7 @@ impl HistoryScan {
                 .max_by_key(|finding| sort_key(finding));
             let least_important = least_important.map(|finding| finding.process);
             self.findings
-                .retain(|process, _| Some(*process) != least_important);
+                .retain_entries(|process, _| Some(*process) != least_important);
             self.dropped = self.dropped.saturating_add(1);
         }
     }

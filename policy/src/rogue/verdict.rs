@@ -37,9 +37,10 @@ pub fn assess(suspect: &Suspect, rules: &RogueRules) -> Assessment {
         .filter(|kind| counts(kind.family))
         .filter_map(|kind| Some((kind, detect_indicator(kind, suspect, rules)?)))
         .collect();
-    let weighed = Threat::ALL.into_iter();
-    let weighed = weighed.filter_map(|threat| weigh_threat(threat, &detected, rules));
-    let weighed: Vec<WeightedThreat> = weighed.collect();
+    let weighed: Vec<WeightedThreat> = Threat::ALL
+        .into_iter()
+        .filter_map(|threat| weigh_threat(threat, &detected, rules))
+        .collect();
     let score = weighed.iter().map(|it| it.score).max().unwrap_or_default();
     let verdicts = weighed.into_iter().filter_map(|it| it.into_verdict(rules));
     let mut verdicts: Vec<Verdict> = verdicts.collect();

@@ -24,8 +24,7 @@ pub struct ProcessPeriod<K> {
 }
 
 /// Groups the processes of each key into runs: a process belongs to the run that lasts until at most
-/// `max_pause` before it. Sorts the processes by key and start, and returns the slice of each run,
-/// so that nothing is kept beside the processes.
+/// `max_pause` before it. Sorts the processes by key and start, and returns the slice of each run.
 pub fn group_runs<T, K: Ord>(
     processes: &mut [T],
     period: fn(&T) -> &ProcessPeriod<K>,

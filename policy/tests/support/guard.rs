@@ -38,7 +38,7 @@ pub(crate) struct TestDevice {
     pub(crate) is_present: bool,
     pub(crate) memory: Option<u64>,
     pub(crate) is_unified: bool,
-    /// Used memory beside that of the processes.
+    /// Used memory that belongs to no process.
     pub(crate) used: Option<u64>,
     pub(crate) utilization: Option<u64>,
 }

@@ -9,14 +9,19 @@ use serde::{Deserialize, Serialize};
 /// options of the command.
 pub const GUARD_REQUEST: &str = "guard: ";
 
+/// The name that selects the kills of the guard in [`ActionQuery::user`]. They are no actions of the
+/// user of the daemon.
+pub const GUARD_USER: &str = "guard";
+
 /// A query for recorded actions. All conditions must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionQuery {
     /// The earliest time.
     pub since: Timestamp,
     /// The end of the period, exclusive.
     pub until: Timestamp,
-    /// Actions that this user requested, by name or number.
+    /// Actions that this user requested, by name or number, or several with commas between;
+    /// [`GUARD_USER`] for the kills of the guard.
     pub user: Option<String>,
     /// The kind, or several separated by commas: `kill`, `reset,xid`.
     pub kind: Option<String>,

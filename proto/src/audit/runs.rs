@@ -4,6 +4,7 @@ use super::{AuditFilter, Gap, UsageTotals};
 use crate::model::{DeviceId, Owner};
 use crate::reading::Reading;
 use crate::units::{Percent, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A query for runs that overlap the period of its filter.
@@ -30,14 +31,14 @@ pub enum RunUnit {
     Process,
 }
 
-/// How much of a run that began before the period, or goes on after it, is returned.
+/// How much of a run that began before the period, or continues after it, is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunExtent {
     /// The whole run, also its part outside the period.
     Whole,
     /// The part in the samples that began within the period, as in
     /// [`AuditSummary`](super::AuditSummary): with the processes, the times and the usage of this
-    /// part. Its end is [`RunEnd::Running`] if the run goes on after the period.
+    /// part. Its end is [`RunEnd::Running`] if the run continues after the period.
     WithinPeriod,
 }
 
@@ -66,11 +67,11 @@ pub struct RunPage {
 /// One run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// A unique id. It stays the same while the run goes on.
+    /// A unique id. It stays the same while the run continues.
     pub id: u64,
     /// When the first of its processes was first observed on a GPU.
     pub from: Timestamp,
-    /// When the last of its processes was last observed on a GPU; now for a run that goes on.
+    /// When the last of its processes was last observed on a GPU; now for a run that continues.
     pub until: Timestamp,
     /// The GPUs by their last known index, each once.
     pub gpus: Vec<RunGpu>,
@@ -98,7 +99,7 @@ pub struct RunRecord {
     pub job: Option<String>,
     /// The usage. Its times add up to those of [`AuditSummary`](super::AuditSummary). Those of a
     /// whole run of one process are its own times instead: they add up to the time for which it
-    /// held its GPUs, also beside other processes of its owner.
+    /// held its GPUs, also together with other processes of its owner.
     pub used: UsageTotals,
     /// The mean utilization of its processes while they held a GPU, as far as known; `None` if
     /// unknown.
@@ -122,7 +123,7 @@ pub struct RunGpu {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunEnd {
-    /// It goes on.
+    /// It continues.
     Running,
     /// Its processes ended by themselves, or were ended outside of gpukill.
     Exited,
@@ -155,22 +156,21 @@ pub enum RunEnd {
     Unobserved,
 }
 
-impl RunEnd {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Exited => "exited",
-            Self::Released => "released",
-            Self::Killed { .. } => "killed",
-            Self::EndedByGuard { .. } => "ended_by_guard",
-            Self::Reset { .. } => "reset",
-            Self::Rebooted => "rebooted",
-            Self::Unobserved => "unobserved",
-        }
+    RunEnd::name(&self) {
+        Self::Running => "running",
+        Self::Exited => "exited",
+        Self::Released => "released",
+        Self::Killed { .. } => "killed",
+        Self::EndedByGuard { .. } => "ended_by_guard",
+        Self::Reset { .. } => "reset",
+        Self::Rebooted => "rebooted",
+        Self::Unobserved => "unobserved",
     }
+}
 
+impl RunEnd {
     /// The id of the action that ended the run.
     #[must_use]
     pub const fn action(&self) -> Option<u64> {

@@ -106,6 +106,7 @@ pub struct SeriesValue {
     pub min: u64,
     /// The mean.
     pub mean: u64,
-    /// The highest reading; of processes, the highest mean of a sample, minute or hour.
+    /// The highest reading; of several processes at once at least the highest reading of one, and
+    /// the highest mean of all in a sample, minute or hour.
     pub max: u64,
 }

@@ -6,10 +6,12 @@ use crate::model::{InstanceId, Owner};
 use crate::reading::Reading;
 use crate::rogue::RogueFinding;
 use crate::units::{Percent, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A query for a timeline. All conditions must hold. Events of the whole host, such as a start
-/// of the daemon, belong to every timeline, and so do edits of rules that may concern everyone.
+/// of the daemon, belong to every timeline, and so do edits of rules that may concern everyone. The
+/// timeline of a process or a job begins with its first observation and ends shortly after its last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineQuery {
     /// The earliest time.
@@ -97,6 +99,10 @@ pub enum TimelineEvent {
     Stretch {
         /// The pid.
         pid: u32,
+        /// Identifies the process together with `pid`; `None` if there was no such process.
+        start_ticks: Option<u64>,
+        /// The instance, if the device was divided.
+        instance: Option<InstanceId>,
         /// Its use of the device.
         usage: UsageStretch,
     },
@@ -108,6 +114,19 @@ pub enum TimelineEvent {
     Finding(RogueFinding),
     /// No sample was recorded until this time.
     Gap(Timestamp),
+}
+
+words! {
+    /// The name in JSON.
+    TimelineEvent::name(&self) {
+        Self::Started(_) => "started",
+        Self::Ended(..) => "ended",
+        Self::Stretch { .. } => "stretch",
+        Self::Guard(_) => "guard",
+        Self::Action(_) => "action",
+        Self::Finding(_) => "finding",
+        Self::Gap(_) => "gap",
+    }
 }
 
 /// A process on a device, as it was last observed there.
@@ -150,17 +169,14 @@ pub enum TimelineEnd {
     Rebooted,
 }
 
-impl TimelineEnd {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Exited => "exited",
-            Self::Released => "released",
-            Self::Killed(_) => "killed",
-            Self::Unobserved => "unobserved",
-            Self::Rebooted => "rebooted",
-        }
+    TimelineEnd::name(self) {
+        Self::Exited => "exited",
+        Self::Released => "released",
+        Self::Killed(_) => "killed",
+        Self::Unobserved => "unobserved",
+        Self::Rebooted => "rebooted",
     }
 }
 
@@ -191,14 +207,11 @@ pub enum UsageState {
     Unknown,
 }
 
-impl UsageState {
+words! {
     /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Idle => "idle",
-            Self::Unknown => "unknown",
-        }
+    UsageState::name(self) {
+        Self::Busy => "busy",
+        Self::Idle => "idle",
+        Self::Unknown => "unknown",
     }
 }

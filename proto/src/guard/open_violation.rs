@@ -2,6 +2,7 @@
 
 use super::{Evidence, GuardAction, GuardMode, RuleName, ViolationSubject};
 use crate::units::Timestamp;
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// A violation that continues.
@@ -51,14 +52,11 @@ pub enum MilderPolicy {
     DryRun,
 }
 
-impl MilderPolicy {
+words! {
     /// The name in JSON and in rules.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Warned => GuardAction::Warn.name(),
-            Self::DryRun => GuardMode::DryRun.name(),
-        }
+    MilderPolicy::name(self) {
+        Self::Warned => GuardAction::Warn.name(),
+        Self::DryRun => GuardMode::DryRun.name(),
     }
 }
 

@@ -32,8 +32,8 @@ pub struct GuardReport {
     pub evaluated_at: Option<Timestamp>,
     /// The number of samples since the start that arrived too fast to be evaluated.
     pub dropped: u64,
-    /// The part of the last sample beyond the limits: violations that were not opened, and data
-    /// that rules do not look back over.
+    /// The part of the last sample beyond the limits: violations that were not opened or were
+    /// dropped, and data that rules do not look back over.
     pub overflow: u64,
     /// Since when no job is ended in any mode, because too many were ended in a short time. An
     /// admin resumes the guard.

@@ -1,5 +1,6 @@
 //! The names of rules: the place in the rules file, and what the rule limits.
 
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -110,6 +111,32 @@ pub enum RuleKind {
     Rogue,
 }
 
+words! {
+    /// The name on the screen and in JSON.
+    RuleKind::name(self) {
+        Self::Memory => "memory",
+        Self::Utilization => "utilization",
+        Self::Duration => "duration",
+        Self::Processes => "processes",
+        Self::TotalMemory => "total memory",
+        Self::TotalUtilization => "total utilization",
+        Self::TotalProcesses => "total processes",
+        Self::ProcessMemory => "process memory",
+        Self::GpuUtilization => "gpu utilization",
+        Self::ReservedMemory => "reserved memory",
+        Self::Gpu => "gpu",
+        Self::User => "user",
+        Self::Process => "process",
+        Self::Maintenance => "maintenance",
+        Self::Hours => "hours",
+        Self::Idle => "idle",
+        Self::Waste => "waste",
+        Self::Runaway => "runaway",
+        Self::Growth => "growth",
+        Self::Rogue => "rogue",
+    }
+}
+
 impl RuleKind {
     /// Whether the rule forbids access, instead of limiting an amount.
     #[must_use]
@@ -147,33 +174,6 @@ impl RuleKind {
     #[must_use]
     pub const fn only_warns_services(self) -> bool {
         matches!(self, Self::Idle | Self::Waste)
-    }
-
-    /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Utilization => "utilization",
-            Self::Duration => "duration",
-            Self::Processes => "processes",
-            Self::TotalMemory => "total memory",
-            Self::TotalUtilization => "total utilization",
-            Self::TotalProcesses => "total processes",
-            Self::ProcessMemory => "process memory",
-            Self::GpuUtilization => "gpu utilization",
-            Self::ReservedMemory => "reserved memory",
-            Self::Gpu => "gpu",
-            Self::User => "user",
-            Self::Process => "process",
-            Self::Maintenance => "maintenance",
-            Self::Hours => "hours",
-            Self::Idle => "idle",
-            Self::Waste => "waste",
-            Self::Runaway => "runaway",
-            Self::Growth => "growth",
-            Self::Rogue => "rogue",
-        }
     }
 }
 

@@ -11,7 +11,7 @@ document! {
     ActionDocument(record: &ActionRecord) {
         id: u64 = record.id,
         /// The time of the request or event.
-        timestamp: String = record.at.to_rfc3339(),
+        timestamp: String as Timestamp = record.at.to_rfc3339(),
         /// The kind in one word: `kill`, `reset`, `xid`.
         kind: String = record.kind.clone(),
         uid: Option<u32> = record.uid,
@@ -24,7 +24,7 @@ document! {
         /// `null` for an action in progress and for an event.
         result: Option<String> = record.result.clone(),
         /// The end of the action.
-        finished_at: Option<String> = record.finished_at.map(Timestamp::to_rfc3339),
+        finished_at: Option<String> as Option<Timestamp> = record.finished_at.map(Timestamp::to_rfc3339),
         /// Why it was refused, or why its result is unknown.
         why: Option<String> = record.why.clone(),
         plan: Option<Value> = parse_embedded(&record.plan),

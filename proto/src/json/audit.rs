@@ -2,15 +2,15 @@
 
 use super::fields::{bytes, document, map_ref, mib, percent};
 use crate::audit::{AuditRecord, AuditSubject};
-use crate::model::{InstanceId, Owner};
+use crate::model::{InstanceId, Owner, OwnerKind};
 use crate::reading::Reading;
-use crate::units::{Celsius, Milliwatts};
+use crate::units::{Celsius, Milliwatts, Timestamp};
 
 document! {
     /// One record of `gpukillctl audit -o json`.
     AuditDocument(record: &AuditRecord, subject: SubjectFields) {
         id: u64 = record.id,
-        timestamp: String = record.at.to_rfc3339(),
+        timestamp: String as Timestamp = record.at.to_rfc3339(),
         gpu_index: u32 = record.gpu_index,
         gpu_id: String = record.device.0.clone(),
         gpu_name: Option<String> = record.gpu_name.clone(),
@@ -21,7 +21,7 @@ document! {
         /// The person to ask.
         owner: Option<String> = subject.owner.as_ref().map(|owner| owner.name.clone()),
         owner_uid: Option<u32> = subject.owner.as_ref().and_then(|owner| owner.uid),
-        owner_kind: Option<&'static str> = subject.owner.as_ref().map(|owner| owner.kind.name()),
+        owner_kind: Option<&'static str> as Option<OwnerKind> = subject.owner.as_ref().map(|owner| owner.kind.name()),
         namespace_owner_uid: Option<u32> = subject.namespace_owner,
         process_name: Option<String> = subject.name,
         command: Option<String> = subject.command,

@@ -4,6 +4,7 @@ use super::fields::{document, documents};
 use crate::guard::{Evidence, EvidenceProcess};
 use crate::model::NetworkRole;
 use crate::rogue::Threat;
+use crate::units::Timestamp;
 
 document! {
     /// The evidence for a violation.
@@ -13,8 +14,8 @@ document! {
         value: Option<u64> = evidence.measured.map(|it| it.value),
         limit: Option<u64> = evidence.measured.map(|it| it.limit),
         /// The class of threat: `crypto_miner`; `null` if the rule is not about threats.
-        threat: Option<&'static str> = evidence.threat.map(Threat::name),
-        since: String = evidence.since.to_rfc3339(),
+        threat: Option<&'static str> as Option<Threat> = evidence.threat.map(Threat::name),
+        since: String as Timestamp = evidence.since.to_rfc3339(),
         /// The number of processes involved; `procs` may be shorter.
         count: u32 = evidence.count,
         /// The number of these processes with an unknown fact.
@@ -40,7 +41,7 @@ document! {
         job: Option<String> = process.job.clone(),
         unit: Option<String> = process.context.unit.clone(),
         container_image: Option<String> = process.context.image.clone(),
-        network_role: Option<&'static str> =
+        network_role: Option<&'static str> as Option<NetworkRole> =
             process.context.network_role.as_ref().map(NetworkRole::name),
         ports: Vec<u16> = process
             .context

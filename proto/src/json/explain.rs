@@ -16,7 +16,7 @@ document! {
     ExplainDocument(explained: &Explanation) {
         schema: u32 = SCHEMA,
         /// The daemon's clock when it answered.
-        ts: String = explained.at.to_rfc3339(),
+        ts: String as Timestamp = explained.at.to_rfc3339(),
         pid: u32 = explained.pid,
         /// The entries of the drivers, as in `list`.
         procs: Vec<ProcessDocument> = explained
@@ -38,7 +38,7 @@ document! {
             .map(|(label, holder, role)| DeviceHoldDocument::new(label, holder, *role))
             .collect::<Vec<_>>(),
         /// When its open files were read.
-        files_read_at: Option<String> = explained.files_read_at.clone().map(Timestamp::to_rfc3339),
+        files_read_at: Option<String> as Option<Timestamp> = explained.files_read_at.clone().map(Timestamp::to_rfc3339),
         /// The findings that name the process.
         findings: Vec<DeviceFindingDocument> = documents(&explained.findings),
         /// The memory that its end frees at least.

@@ -5,24 +5,21 @@ use crate::reading::Reading;
 use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent};
 use std::collections::BTreeMap;
 
-/// Defines a document: its fields in order, its constructor, and the field `reasons` at its
-/// end, which a `plain` document does not have. A document of one source is made with `From`
-/// too.
+/// Defines a document: its fields in order with their schema, its constructor, and the field
+/// `reasons` at its end, which a `plain` document does not have. A document of one source is made
+/// with `From` too.
 macro_rules! document {
     (
-        $(#[$about:meta])*
+        $(#[$($about:tt)*])*
         plain $name:ident($($source:ident: $of:ty),+) {
-            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
+            $($(#[$($doc:tt)*])* $field:ident: $type:ty $(as $form:ty)? = $value:expr,)+
         }
     ) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-        #[allow(
-            missing_docs,
-            reason = "the names are the documented JSON fields; units are in them"
-        )]
-        pub struct $name {
-            $($(#[$doc])* pub $field: $type,)+
+        $crate::json::schema::described! {
+            $(#[$($about)*])*
+            pub struct $name {
+                $($(#[$($doc)*])* pub $field: $type $(as $form)?,)+
+            }
         }
 
         impl $name {
@@ -42,21 +39,18 @@ macro_rules! document {
     };
     (@from $name:ident, $($source:ident: $of:ty),+) => {};
     (
-        $(#[$about:meta])*
+        $(#[$($about:tt)*])*
         $name:ident($($source:ident: $of:ty),+) {
-            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
+            $($(#[$($doc:tt)*])* $field:ident: $type:ty $(as $form:ty)? = $value:expr,)+
         }
     ) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-        #[allow(
-            missing_docs,
-            reason = "the names are the documented JSON fields; units are in them"
-        )]
-        pub struct $name {
-            $($(#[$doc])* pub $field: $type,)+
-            /// Why fields are `null`.
-            pub reasons: std::collections::BTreeMap<&'static str, String>,
+        $crate::json::schema::described! {
+            $(#[$($about)*])*
+            pub struct $name {
+                $($(#[$($doc)*])* pub $field: $type $(as $form)?,)+
+                /// Why fields are `null`.
+                pub reasons: std::collections::BTreeMap<&'static str, String>,
+            }
         }
 
         impl $name {

@@ -2,13 +2,15 @@
 
 use super::fields::{bytes, celsius, document, documents, map_ref, megahertz, mib, percent, watts};
 use super::process::top_process;
+use super::schema::{described, object_schema, word_schemas};
 use super::{ProcessAnnotations, ProcessDocument};
 use crate::model::{
     Device, GpuEvent, Instance, Loss, LossKind, RemappedRows, RetiredPages, Snapshot,
-    ThrottleReasons, Vitals,
+    ThrottleReasons, Vendor, Vitals,
 };
 use crate::reading::Reading;
-use serde::Serialize;
+use crate::units::Timestamp;
+use crate::words::words;
 
 document! {
     /// One device.
@@ -18,10 +20,10 @@ document! {
         id: String = device.id.0.clone(),
         pci: Option<String> = device.pci.clone(),
         name: Option<String> = device.name.clone(),
-        vendor: &'static str = device.vendor.name(),
+        vendor: &'static str as Vendor = device.vendor.name(),
         /// `ok`, `lost`, `gone`, `not_permitted`, or `unknown` while its driver does not answer.
-        state: &'static str = state_name(device),
-        lost_since: Option<String> = shown_loss(device).map(|loss| loss.since.to_rfc3339()),
+        state: &'static str as GpuState = state(device).name(),
+        lost_since: Option<String> as Option<Timestamp> = shown_loss(device).map(|loss| loss.since.to_rfc3339()),
         lost_reason: Option<String> = shown_loss(device).map(|loss| loss.reason.clone()),
         serial: Option<String> = device.vitals.serial.clone(),
         /// The N of `/dev/nvidiaN`.
@@ -111,9 +113,37 @@ document! {
     }
 }
 
+/// The state of a device in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GpuState {
+    /// Its driver answers.
+    Ok,
+    /// The driver cannot reach it.
+    Lost,
+    /// The driver no longer lists it.
+    Gone,
+    /// The system denies access to it.
+    NotPermitted,
+    /// Its driver does not answer.
+    Unknown,
+}
+
+words! {
+    /// The name in JSON.
+    GpuState::name(self) {
+        Self::Ok => "ok",
+        Self::Lost => "lost",
+        Self::Gone => "gone",
+        Self::NotPermitted => "not_permitted",
+        Self::Unknown => "unknown",
+    }
+}
+
+word_schemas! { GpuState, }
+
 /// The state of a device. Without any fresh reading from its driver nothing shows that it
 /// works.
-fn state_name(device: &Device) -> &'static str {
+fn state(device: &Device) -> GpuState {
     // The minor number comes from the kernel, without a query of the device.
     let vitals = Vitals {
         minor: Reading::Unsupported,
@@ -124,11 +154,11 @@ fn state_name(device: &Device) -> &'static str {
         || memory.into_iter().any(|it| it.known().is_some())
         || device.process_count.known().is_some();
     match (device.lost.as_ref().map(|loss| loss.kind), answers) {
-        (Some(LossKind::Lost), _) => "lost",
-        (Some(LossKind::Gone), _) => "gone",
-        (Some(LossKind::NotPermitted), _) => "not_permitted",
-        (None, true) => "ok",
-        (Some(LossKind::Unknown), _) | (None, false) => "unknown",
+        (Some(LossKind::Lost), _) => GpuState::Lost,
+        (Some(LossKind::Gone), _) => GpuState::Gone,
+        (Some(LossKind::NotPermitted), _) => GpuState::NotPermitted,
+        (None, true) => GpuState::Ok,
+        (Some(LossKind::Unknown), _) | (None, false) => GpuState::Unknown,
     }
 }
 
@@ -138,12 +168,38 @@ fn shown_loss(device: &Device) -> Option<&Loss> {
     loss.filter(|loss| matches!(loss.kind, LossKind::Lost | LossKind::Gone))
 }
 
-/// The last XID error of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct XidDocument {
-    pub xid: u64,
-    pub at: String,
+described! {
+    /// The last XID error of a device.
+    pub struct XidDocument {
+        pub xid: u64,
+        pub at: String as Timestamp,
+    }
+}
+
+object_schema! {
+    /// Rows of a device's memory that were replaced by spare rows.
+    RemappedRows {
+        /// Replaced after corrected errors.
+        correctable: u64,
+        /// Replaced after uncorrected errors.
+        uncorrectable: u64,
+        /// Whether some rows are replaced only after a reset.
+        pending: bool,
+        /// Whether some rows could not be replaced.
+        failed: bool,
+    }
+}
+
+object_schema! {
+    /// Retired pages of a device's memory.
+    RetiredPages {
+        /// Retired after many corrected errors.
+        single_bit: u64,
+        /// Retired after uncorrected errors.
+        double_bit: u64,
+        /// Whether some pages are retired only after a reset.
+        pending: bool,
+    }
 }
 
 fn xid_document(event: &GpuEvent) -> Option<XidDocument> {
@@ -155,9 +211,9 @@ fn xid_document(event: &GpuEvent) -> Option<XidDocument> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DeviceId, Vendor};
+    use crate::model::DeviceId;
     use crate::reading::Reading::{Failed, Stale, Value};
-    use crate::units::{Bytes, Timestamp};
+    use crate::units::Bytes;
 
     type Change = fn(&mut Device);
 
@@ -176,7 +232,7 @@ mod tests {
             let id = DeviceId("0000:03:00.0".to_owned());
             let mut device = Device::unknown(id, 0, Vendor::Amd, &failed);
             change(&mut device);
-            state_name(&device)
+            state(&device).name()
         };
         let cases: [(&str, Change); 11] = [
             ("unknown", |_| {}),

@@ -1,21 +1,22 @@
 //! The JSON of the guard: its status and its decisions.
 
 use super::fields::{document, documents};
+use super::schema::{described, object_schema};
 use super::{EvidenceDocument, EvidenceProcessDocument, SCHEMA};
 use crate::guard::{
-    EnforcementOutcome, Evidence, GuardRecord, GuardReport, GuardStep, MilderPolicy, OpenViolation,
-    Person, RuleCounts, RulesDoubt, Victim, ViolationPage, ViolationSubject,
+    EnforcementOutcome, Evidence, GuardAction, GuardMode, GuardRecord, GuardReport, GuardStep,
+    MilderPolicy, OpenViolation, Person, RuleCounts, RuleKind, RulesDoubt, Victim, ViolationPage,
+    ViolationSubject,
 };
 use crate::units::Timestamp;
-use serde::Serialize;
 
 document! {
     /// The status of the guard.
     plain GuardDocument(report: &GuardReport) {
         /// `disabled`, `dry-run`, `soft`, `enforce`.
-        mode: &'static str = report.mode.name(),
+        mode: &'static str as GuardMode = report.mode.name(),
         /// The mode that a dry run simulates: `soft` or `enforce`.
-        armed_mode: &'static str = report.armed_mode.name(),
+        armed_mode: &'static str as GuardMode = report.armed_mode.name(),
         rules: u32 = report.rules.total(),
         rule_counts: RuleCounts = report.rules,
         file: String = report.file.clone(),
@@ -25,12 +26,12 @@ document! {
         mistakes: Vec<String> = report.mistakes.clone(),
         /// Whether the file has changed since it was read; `null` if unknown.
         file_changed: Option<bool> = report.is_file_changed,
-        evaluated_at: Option<String> = report.evaluated_at.map(Timestamp::to_rfc3339),
+        evaluated_at: Option<String> as Option<Timestamp> = report.evaluated_at.map(Timestamp::to_rfc3339),
         dropped: u64 = report.dropped,
         /// The part of the last sample beyond the limits.
         beyond: u64 = report.overflow,
         /// Since when no job is ended, because too many were; `null` otherwise.
-        tripped_at: Option<String> = report.tripped_at.map(Timestamp::to_rfc3339),
+        tripped_at: Option<String> as Option<Timestamp> = report.tripped_at.map(Timestamp::to_rfc3339),
         /// Set if behaviour rules concern many people; else `null`.
         doubt: Option<RulesDoubtDocument> = report.doubt.map(RulesDoubtDocument::from),
         open: u32 = report.open,
@@ -48,10 +49,15 @@ document! {
     }
 }
 
+object_schema! {
+    /// The number of policies and rules from each part of the rules file.
+    RuleCounts { defaults: u32, users: u32, groups: u32, gpus: u32, times: u32, rules: u32, }
+}
+
 document! {
     /// Doubt about behaviour rules: they concern many people.
     plain RulesDoubtDocument(doubt: RulesDoubt) {
-        since: String = doubt.since.to_rfc3339(),
+        since: String as Timestamp = doubt.since.to_rfc3339(),
         people: u32 = doubt.people,
         of: u32 = doubt.of,
         /// Whether these rules only warn until an admin sets the mode again.
@@ -77,43 +83,40 @@ document! {
     }
 }
 
-/// One step of a violation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct GuardRecordDocument {
-    /// `null` in a replay.
-    pub id: Option<u64>,
-    pub timestamp: String,
-    /// `default: idle`
-    pub rule: String,
-    /// The source of the rule and its kind: `user alice` and `memory`.
-    pub source: String,
-    pub kind: &'static str,
-    /// The subject in words.
-    pub subject: String,
-    pub owner: Option<String>,
-    pub owner_uid: Option<u32>,
-    /// In `dry-run` no step is carried out.
-    pub mode: &'static str,
-    /// `violated`, `warned`, `snoozed`, `ended`, `outcome`, `exempt`, `tripped`, `over`.
-    pub step: &'static str,
-    /// The number of the warning: 1 for the first.
-    pub warning: Option<u32>,
-    /// When the job is ended if nothing changes; for `snoozed`, until when it is not.
-    pub deadline: Option<String>,
-    /// The job that is ended.
-    pub victim: Option<VictimDocument>,
-    /// Why no job is ended, or further facts about the end.
-    pub why: Option<String>,
-    /// For `snoozed`: the number of remaining snoozes.
-    pub snoozes_left: Option<u32>,
-    /// For `outcome`: the outcome.
-    pub outcome: Option<EnforcementOutcomeDocument>,
-    pub evidence: EvidenceDocument,
-    pub message: Option<String>,
+described! {
+    /// One step of a violation.
+    pub struct GuardRecordDocument {
+        /// `null` in a replay.
+        pub id: Option<u64>,
+        pub timestamp: String as Timestamp,
+        /// `default: idle`
+        pub rule: String,
+        /// The source of the rule and its kind: `user alice` and `memory`.
+        pub source: String,
+        pub kind: &'static str as RuleKind,
+        /// The subject in words.
+        pub subject: String,
+        pub owner: Option<String>,
+        pub owner_uid: Option<u32>,
+        /// In `dry-run` no step is carried out.
+        pub mode: &'static str as GuardMode,
+        /// `violated`, `warned`, `snoozed`, `ended`, `outcome`, `exempt`, `tripped`, `over`.
+        pub step: &'static str as GuardStep,
+        /// The number of the warning: 1 for the first.
+        pub warning: Option<u32>,
+        /// When the job is ended if nothing changes; for `snoozed`, until when it is not.
+        pub deadline: Option<String> as Option<Timestamp>,
+        /// The job that is ended.
+        pub victim: Option<VictimDocument>,
+        /// Why no job is ended, or further facts about the end.
+        pub why: Option<String>,
+        /// For `snoozed`: the number of remaining snoozes.
+        pub snoozes_left: Option<u32>,
+        /// For `outcome`: the outcome.
+        pub outcome: Option<EnforcementOutcomeDocument>,
+        pub evidence: EvidenceDocument,
+        pub message: Option<String>,
+    }
 }
 
 impl GuardRecordDocument {
@@ -183,28 +186,28 @@ document! {
     plain OpenViolationDocument(open: &OpenViolation) {
         rule: String = open.rule.to_string(),
         source: String = open.rule.source.to_string(),
-        kind: &'static str = open.rule.kind.name(),
+        kind: &'static str as RuleKind = open.rule.kind.name(),
         subject: String = open.subject.to_string(),
         owner: Option<String> = subject_owner(&open.subject, &open.evidence).map(|it| it.name.clone()),
         owner_uid: Option<u32> = subject_owner(&open.subject, &open.evidence).and_then(|it| it.uid),
-        mode: &'static str = open.mode.name(),
+        mode: &'static str as GuardMode = open.mode.name(),
         /// `warn` or `terminate`.
-        action: &'static str = open.action.name(),
-        violated_at: String = open.violated_at.to_rfc3339(),
-        warned_at: Option<String> = open.warned_at.map(Timestamp::to_rfc3339),
+        action: &'static str as GuardAction = open.action.name(),
+        violated_at: String as Timestamp = open.violated_at.to_rfc3339(),
+        warned_at: Option<String> as Option<Timestamp> = open.warned_at.map(Timestamp::to_rfc3339),
         warnings: u32 = open.warnings,
-        deadline: Option<String> = open.deadline.map(Timestamp::to_rfc3339),
+        deadline: Option<String> as Option<Timestamp> = open.deadline.map(Timestamp::to_rfc3339),
         /// The largest number of remaining snoozes of a warned owner; `null` without one.
         snoozes_left: Option<u32> = open.readers.iter().map(|it| it.snoozes_left).max(),
-        ended_at: Option<String> = open.ended_at.map(Timestamp::to_rfc3339),
+        ended_at: Option<String> as Option<Timestamp> = open.ended_at.map(Timestamp::to_rfc3339),
         evidence: EvidenceDocument = EvidenceDocument::from(&open.evidence),
         message: Option<String> = open.message.clone(),
         /// `warn` or `dry-run`, if the violator's own policy is milder.
-        own_policy: Option<&'static str> = open.own_policy.map(MilderPolicy::name),
+        own_policy: Option<&'static str> as Option<MilderPolicy> = open.own_policy.map(MilderPolicy::name),
         /// Until when no job is ended for it.
-        snoozed_until: Option<String> = open.snoozed_until.map(Timestamp::to_rfc3339),
+        snoozed_until: Option<String> as Option<Timestamp> = open.snoozed_until.map(Timestamp::to_rfc3339),
         /// Since when the rule has not been violated; `null` while it is.
-        not_broken_since: Option<String> = open.not_broken_since.map(Timestamp::to_rfc3339),
+        not_broken_since: Option<String> as Option<Timestamp> = open.not_broken_since.map(Timestamp::to_rfc3339),
     }
 }
 

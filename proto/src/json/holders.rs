@@ -3,23 +3,24 @@
 use super::SCHEMA;
 use super::fields::{and_then_ref, bytes, document, documents, map_ref, mib, percent};
 use super::process::use_names;
+use super::schema::described;
 use crate::holders::{
-    EndedHolder, Holder, HolderFinding, HoldersReport, ProcessState, Remedy, Role,
+    Cause, EndedHolder, Holder, HolderFinding, HoldersReport, ProcessState, Remedy, Role,
 };
-use crate::model::Container;
+use crate::model::{Container, GpuUse, OwnerKind};
 use crate::reading::Reading;
 use crate::units::Timestamp;
-use serde::Serialize;
 
-/// The document that `gpukillctl holders -o json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HoldersDocument {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The daemon's clock when it answered.
-    pub ts: String,
-    /// The devices, in the order of their index.
-    pub held_gpus: Vec<DeviceHoldersDocument>,
+described! {
+    /// The document that `gpukillctl holders -o json` prints.
+    pub struct HoldersDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        /// The daemon's clock when it answered.
+        pub ts: String as Timestamp,
+        /// The devices, in the order of their index.
+        pub held_gpus: Vec<DeviceHoldersDocument>,
+    }
 }
 
 impl HoldersDocument {
@@ -47,7 +48,7 @@ document! {
         mem_unattributed_bytes: Option<u64> = bytes(&report.device.memory_unattributed),
         util_pct: Option<u32> = percent(&report.device.utilization),
         /// Since when the device has been busy without a holder.
-        busy_without_holder_since: Option<String> = report.device.busy_without_holder_since.map(Timestamp::to_rfc3339),
+        busy_without_holder_since: Option<String> as Option<Timestamp> = report.device.busy_without_holder_since.map(Timestamp::to_rfc3339),
         /// Why there may be other holders.
         incomplete_reason: Option<String> = report.device.incomplete_reason.clone(),
         holders: Vec<HolderDocument> = report
@@ -71,12 +72,12 @@ document! {
         user: Option<String> = holder.user.clone(),
         owner: Option<String> = map_ref(&holder.owner, |owner| owner.name.clone()),
         owner_uid: Option<u32> = map_ref(&holder.owner, |owner| owner.uid),
-        owner_kind: Option<&'static str> = map_ref(&holder.owner, |owner| owner.kind.name()),
+        owner_kind: Option<&'static str> as Option<OwnerKind> = map_ref(&holder.owner, |owner| owner.kind.name()),
         namespace_owner_uid: Option<u32> = holder.namespace_owner.clone(),
         proc_name: Option<String> = holder.name.clone(),
         command: Option<String> = holder.command.clone(),
         /// `running`, `sleeping`, `uninterruptible`, `stopped`, `zombie`, `other`.
-        state: Option<&'static str> = map_ref(&holder.state, ProcessState::name),
+        state: Option<&'static str> as Option<ProcessState> = map_ref(&holder.state, ProcessState::name),
         /// The kernel function that an uninterruptible process waits in.
         waits_on: Option<String> = map_ref(&holder.state, waits_on),
         parent_pid: Option<u32> = holder.parent.clone(),
@@ -101,15 +102,15 @@ document! {
         /// processes of several persons.
         passed_from_pid: Option<u32> = holder.passed_from.map(|first| first.pid),
         passed_from_uid: Option<u32> = holder.passed_from.and_then(|first| first.uid),
-        used_for: Vec<&'static str> = use_names(holder.used_for),
+        used_for: Vec<&'static str> as Vec<GpuUse> = use_names(holder.used_for),
         used_mem_mb: Option<u64> = mib(&holder.memory),
         used_mem_bytes: Option<u64> = bytes(&holder.memory),
         /// The role of the process for the device.
-        role: &'static str = role.name(),
+        role: &'static str as Role = role.name(),
         /// The ended process that had the descriptors of an orphan.
         orphan_of: Option<u32> = role.orphan_origin().0,
         /// When the end of that process was first observed.
-        orphaned_at: Option<String> = role.orphan_origin().1.map(Timestamp::to_rfc3339),
+        orphaned_at: Option<String> as Option<Timestamp> = role.orphan_origin().1.map(Timestamp::to_rfc3339),
     }
 }
 
@@ -138,19 +139,19 @@ document! {
         used_mem_mb: Option<u64> = mib(&ended.memory),
         used_mem_bytes: Option<u64> = bytes(&ended.memory),
         /// When its end was first observed.
-        ended_at: String = ended.at.to_rfc3339(),
+        ended_at: String as Timestamp = ended.at.to_rfc3339(),
     }
 }
 
 document! {
     /// Why memory is unattributed.
     plain HolderFindingDocument(finding: &HolderFinding) {
-        cause: &'static str = finding.cause.name(),
+        cause: &'static str as Cause = finding.cause.name(),
         pids: Vec<u32> = finding.pids.clone(),
         /// The observations that show the cause.
         evidence: Vec<String> = finding.evidence.clone(),
         /// `end`, `reap`, `reset`, `wait`; `null` if none is known.
-        remedy: Option<&'static str> = finding.remedy.as_ref().map(Remedy::name),
+        remedy: Option<&'static str> as Option<Remedy> = finding.remedy.as_ref().map(Remedy::name),
         /// The processes to end, or the parent that has to reap.
         remedy_pids: Vec<u32> = match &finding.remedy {
             Some(Remedy::End(pids)) => pids.clone(),

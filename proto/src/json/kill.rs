@@ -3,20 +3,21 @@
 use super::SCHEMA;
 use super::fields::{bytes, document, documents, map_ref};
 use crate::kill::{
-    FuseMount, FuseServer, KillPlan, KillReport, KillSignal, KillTarget, MemoryReclaim, Outcome,
-    PlannedAction, ProcessOutcome, Reaper, RemainingJob, Respawn, TargetMemory,
+    FuseMount, FuseServer, KillPlan, KillReport, KillScope, KillSignal, KillTarget, MemoryReclaim,
+    Outcome, PlannedAction, ProcessOutcome, Reaper, RemainingJob, Respawn, Stage, TargetMemory,
 };
 use crate::model::Job;
 use crate::reading::Reading;
+use crate::units::Timestamp;
 
 document! {
     /// The document that `gpukillctl kill --dry-run -o json` prints.
     KillPlanDocument(plan: &KillPlan) {
         schema: u32 = SCHEMA,
-        ts: String = plan.at.to_rfc3339(),
+        ts: String as Timestamp = plan.at.to_rfc3339(),
         /// The options of the command.
         selector: String = plan.request.selector.to_string(),
-        scope: String = plan.request.scope.name().to_owned(),
+        scope: String as KillScope = plan.request.scope.name().to_owned(),
         /// `SIGINT`, `SIGTERM`, `SIGKILL`; `null` for the sequence that suits the device.
         signal: Option<String> = plan.request.signal.map(|signal| signal.to_string()),
         force: bool = plan.request.force,
@@ -46,7 +47,7 @@ document! {
         job: Option<String> = map_ref(&target.job, ToString::to_string),
         job_id: Option<String> = map_ref(&target.job, Job::id),
         /// `end`, `protected`, `denied`, `unclear` or `zombie`.
-        planned_action: &'static str = target.action.name(),
+        planned_action: &'static str as PlannedAction = target.action.name(),
         signals: Vec<String> = match &target.action {
             PlannedAction::End(signals) => signals.iter().map(ToString::to_string).collect::<Vec<_>>(),
             PlannedAction::Protected(_) | PlannedAction::Denied(_) | PlannedAction::Unclear(_) | PlannedAction::Zombie(_) => Vec::new(),
@@ -96,7 +97,7 @@ document! {
     KillReportDocument(report: &KillReport) {
         schema: u32 = SCHEMA,
         /// `ending`, `reclaiming`, `done` or `interrupted`.
-        stage: &'static str = report.stage.name(),
+        stage: &'static str as Stage = report.stage.name(),
         outcomes: Vec<ProcessOutcomeDocument> = documents(&report.outcomes),
         memory: Vec<MemoryReclaimDocument> = documents(&report.memory),
         respawned: Vec<RespawnDocument> = documents(&report.respawned),
@@ -117,7 +118,7 @@ document! {
         command: Option<String> = outcome.command.clone(),
         /// `ended`, `survived`, `gone`, `changed`, `protected`, `denied`, `unclear`,
         /// `uninterruptible`, `zombie` or `failed`.
-        outcome: &'static str = outcome.outcome.name(),
+        outcome: &'static str as Outcome = outcome.outcome.name(),
         /// The last signal sent.
         signal: Option<String> = details.signal.map(|(signal, _)| signal.to_string()),
         after_ms: Option<u64> = details.signal.map(|(_, after)| after),
@@ -222,7 +223,7 @@ document! {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kill::{KillRequest, KillSelector, ProtectionReason, Stage, UninterruptibleWait};
+    use crate::kill::{KillRequest, KillSelector, ProtectionReason, UninterruptibleWait};
     use crate::model::{DeviceId, ProcessKey, Unit, Vendor};
     use crate::units::Bytes;
     use serde_json::json;
@@ -234,7 +235,7 @@ pub(super) mod tests {
         }
     }
 
-    fn target(fate: PlannedAction) -> KillTarget {
+    fn target(action: PlannedAction) -> KillTarget {
         KillTarget {
             key: key(),
             name: "python".into(),
@@ -248,7 +249,7 @@ pub(super) mod tests {
             }],
             named: true,
             job: Reading::Value(Job::Tree(key())),
-            action: fate,
+            action,
             overridden: None,
         }
     }
@@ -374,7 +375,7 @@ pub(super) mod tests {
     #[test]
     fn targets_without_end_have_a_reason() {
         let waits = "waits for its parent 4711 (launcher)";
-        for (fate, expected) in [
+        for (action, expected) in [
             (
                 PlannedAction::Protected(ProtectionReason::always("x")),
                 json!(["protected", "x", null]),
@@ -392,7 +393,7 @@ pub(super) mod tests {
                 json!(["zombie", waits, 4711]),
             ),
         ] {
-            let document = KillTargetDocument::new(&target(fate));
+            let document = KillTargetDocument::new(&target(action));
             let actual = json!([document.planned_action, document.why, document.parent_pid]);
             assert_eq!(actual, expected);
             assert_eq!(document.signals, Vec::<String>::new());

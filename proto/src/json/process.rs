@@ -4,7 +4,8 @@ use super::fields::{and_then_ref, bytes, document, documents, map_ref, mib, perc
 use super::{ProcessAnnotations, VerdictSummaryDocument, ViolationMarkDocument};
 use crate::guard::find_marks;
 use crate::model::{
-    Ancestor, Container, GpuProcess, GpuUse, Job, NetworkRole, Pod, SchedulerJob, Snapshot, Unit,
+    Ancestor, Container, GpuProcess, GpuUse, Job, NetworkRole, OwnerKind, Pod, Scheduler,
+    SchedulerJob, Snapshot, Unit,
 };
 use crate::reading::Reading;
 use crate::rogue::VerdictSummary;
@@ -40,29 +41,29 @@ document! {
         encoder_util_pct: Option<u32> = percent(&process.encoder),
         decoder_util_pct: Option<u32> = percent(&process.decoder),
         /// When it last used the device; `null` without a reason: not since `first_seen`.
-        last_active_at: Option<String> = optional_timestamp(&process.last_active),
+        last_active_at: Option<String> as Option<Timestamp> = optional_timestamp(&process.last_active),
         /// How long the process has run: `1h 30m`.
         start_time: Option<String> = map_ref(&process.started_at, |at| {
             text::format_duration(taken_at.since(*at))
         }),
-        started_at: Option<String> = map_ref(&process.started_at, |at| at.to_rfc3339()),
+        started_at: Option<String> as Option<Timestamp> = map_ref(&process.started_at, |at| at.to_rfc3339()),
         /// Clock ticks since boot; identifies the process together with `pid`.
         start_ticks: Option<u64> = start_ticks(process),
         /// The end of the process, if its driver still lists it; `null` without a reason if it
         /// has not ended.
-        ended_at: Option<String> = process.seconds_since_end().map(|seconds| {
+        ended_at: Option<String> as Option<Timestamp> = process.seconds_since_end().map(|seconds| {
             let before = i64::from(seconds).saturating_mul(1000);
             Timestamp(taken_at.0.saturating_sub(before)).to_rfc3339()
         }),
         /// When gpukilld first observed it on this device, also before a restart.
-        first_seen: Option<String> = map_ref(&process.first_seen, |at| at.to_rfc3339()),
+        first_seen: Option<String> as Option<Timestamp> = map_ref(&process.first_seen, |at| at.to_rfc3339()),
         /// `compute`, `graphics`, `mps`.
-        used_for: Vec<&'static str> = use_names(process.used_for),
+        used_for: Vec<&'static str> as Vec<GpuUse> = use_names(process.used_for),
         host_mem_bytes: Option<u64> = bytes(&process.host_memory),
         /// In percent of one core: 800 for eight cores.
         cpu_pct: Option<u32> = percent(&process.cpu),
         /// `private`, `service`, `notebook`: how clients outside the job use it over TCP.
-        network_role: Option<&'static str> = map_ref(&process.network_role, NetworkRole::name),
+        network_role: Option<&'static str> as Option<NetworkRole> = map_ref(&process.network_role, NetworkRole::name),
         /// The ports on which others can connect to its job, or to its notebook server.
         ports: Vec<u16> = process
             .network_role
@@ -74,7 +75,7 @@ document! {
         owner: Option<String> = map_ref(&process.owner, |owner| owner.name.clone()),
         owner_uid: Option<u32> = map_ref(&process.owner, |owner| owner.uid),
         /// `user`, `namespace`, `label`, `container`.
-        owner_kind: Option<&'static str> = map_ref(&process.owner, |owner| owner.kind.name()),
+        owner_kind: Option<&'static str> as Option<OwnerKind> = map_ref(&process.owner, |owner| owner.kind.name()),
         login_uid: Option<u32> = process.login_uid.clone(),
         login_user: Option<String> = process.login_user.clone(),
         namespace_owner_uid: Option<u32> = process.namespace_owner.clone(),
@@ -100,7 +101,7 @@ document! {
         session: Option<String> = process.location.session.clone(),
         terminal: Option<String> = process.location.terminal.clone(),
         /// `slurm`, `pbs`, `lsf`, `htcondor`.
-        scheduler: Option<&'static str> = scheduler_value(process, |job| Some(job.scheduler.name())),
+        scheduler: Option<&'static str> as Option<Scheduler> = scheduler_value(process, |job| Some(job.scheduler.name())),
         scheduler_job: Option<String> = scheduler_value(process, |job| Some(job.job.clone())),
         scheduler_step: Option<String> = scheduler_value(process, |job| job.step.clone()),
         /// `slurm 1234.0`, `docker/0123456789ab`, `train.service`, `tree 4711`.
@@ -108,7 +109,7 @@ document! {
         /// The unique name: no two jobs of one moment have the same.
         job_id: Option<String> = map_ref(&process.job, Job::id),
         /// `scheduler`, `container`, `unit`, `tree`.
-        job_kind: Option<&'static str> = map_ref(&process.job, Job::kind),
+        job_kind: Option<&'static str> as Option<Job> = map_ref(&process.job, Job::kind),
         /// The nearest first, without pid 1.
         parents: Vec<AncestorDocument> = documents(&process.parents),
         /// The rules that it violates, alone or with others; the rule that ends a job first
@@ -177,13 +178,10 @@ fn gpu_index(snapshot: &Snapshot, process: &GpuProcess) -> u32 {
 }
 
 pub(super) fn use_names(used_for: GpuUse) -> Vec<&'static str> {
-    let uses = [
-        ("compute", used_for.compute),
-        ("graphics", used_for.graphics),
-        ("mps", used_for.mps),
-    ];
-    let does = uses.into_iter().filter(|(_, does)| *does);
-    does.map(|(name, _)| name).collect()
+    let does = [used_for.compute, used_for.graphics, used_for.mps];
+    let named = GpuUse::WORDS.iter().copied().zip(does);
+    let named = named.filter(|(_, does)| *does);
+    named.map(|(name, _)| name).collect()
 }
 
 fn optional_timestamp(reading: &Reading<Option<Timestamp>>) -> Reading<Option<String>> {

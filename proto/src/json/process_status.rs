@@ -2,14 +2,16 @@
 
 use super::OpenViolationDocument;
 use super::fields::{document, documents};
-use crate::guard::{AppliedLimit, GuardSummary, ProcessGuardStatus, RuleName, ViolationMark};
+use crate::guard::{
+    AppliedLimit, GuardMode, GuardSummary, ProcessGuardStatus, RuleKind, RuleName, ViolationMark,
+};
 use crate::units::Timestamp;
 
 document! {
     /// The summary of the guard, in `list`.
     plain GuardSummaryDocument(summary: &GuardSummary) {
         /// `disabled`, `dry-run`, `soft`, `enforce`.
-        mode: &'static str = summary.mode.name(),
+        mode: &'static str as GuardMode = summary.mode.name(),
         /// Whether no job is ended in that mode, because too many were ended.
         stopped: bool = summary.is_stopped,
         /// Without rules there are no limits.
@@ -28,13 +30,13 @@ document! {
         /// `default: idle`
         rule: String = mark.rule.to_string(),
         source: String = mark.rule.source.to_string(),
-        kind: &'static str = mark.rule.kind.name(),
+        kind: &'static str as RuleKind = mark.rule.kind.name(),
         /// In `dry-run` no job is ended.
-        mode: &'static str = mark.mode.name(),
+        mode: &'static str as GuardMode = mark.mode.name(),
         /// When a job is ended for it if nothing changes.
-        deadline: Option<String> = mark.deadline.map(Timestamp::to_rfc3339),
+        deadline: Option<String> as Option<Timestamp> = mark.deadline.map(Timestamp::to_rfc3339),
         /// When a dry run would have ended the job of this process, which still exists.
-        would_have_ended_at: Option<String> = mark.would_have_ended_at.map(Timestamp::to_rfc3339),
+        would_have_ended_at: Option<String> as Option<Timestamp> = mark.would_have_ended_at.map(Timestamp::to_rfc3339),
         /// Whether that job is the one of this process; else it may be another one.
         sole: bool = mark.is_sole,
     }
@@ -43,7 +45,7 @@ document! {
 document! {
     /// The guard's status for one process.
     plain ProcessGuardStatusDocument(status: &ProcessGuardStatus) {
-        mode: &'static str = status.mode.name(),
+        mode: &'static str as GuardMode = status.mode.name(),
         /// The violations that involve it, without those in `would_have_ended`.
         open: Vec<OpenViolationDocument> = documents(&status.violations),
         /// The violations for which a dry run would have ended its job.
@@ -60,7 +62,7 @@ document! {
     plain AppliedLimitDocument(applied: &AppliedLimit) {
         rule: String = applied.rule.to_string(),
         source: String = applied.rule.source.to_string(),
-        kind: &'static str = applied.rule.kind.name(),
+        kind: &'static str as RuleKind = applied.rule.kind.name(),
         /// In the unit of the kind; `null` if it is unknown whether the limit applies.
         limit: Option<u64> = applied.limit,
         /// The limits that would apply without it, in order.

@@ -2,21 +2,21 @@
 
 use super::SCHEMA;
 use super::fields::document;
+use super::schema::described;
 use crate::audit::{PruneReport, StoreContents};
 use crate::units::Timestamp;
-use serde::Serialize;
 
-/// The document that `gpukillctl audit prune -o json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct PruneDocument {
-    pub schema: u32,
-    /// Older rows are deleted.
-    pub before: String,
-    /// Whether the rows are deleted, and not only counted.
-    pub done: bool,
-    pub deleted: StoreContentsDocument,
-    pub left: StoreContentsDocument,
+described! {
+    /// The document that `gpukillctl audit prune -o json` prints.
+    pub struct PruneDocument {
+        pub schema: u32,
+        /// Older rows are deleted.
+        pub before: String as Timestamp,
+        /// Whether the rows are deleted, and not only counted.
+        pub done: bool,
+        pub deleted: StoreContentsDocument,
+        pub left: StoreContentsDocument,
+    }
 }
 
 document! {
@@ -30,9 +30,9 @@ document! {
         /// Recorded actions.
         actions: u64 = contents.actions,
         /// The oldest of the samples, minutes and hours.
-        since: Option<String> = contents.since.map(Timestamp::to_rfc3339),
+        since: Option<String> as Option<Timestamp> = contents.since.map(Timestamp::to_rfc3339),
         /// The newest of them.
-        until: Option<String> = contents.until.map(Timestamp::to_rfc3339),
+        until: Option<String> as Option<Timestamp> = contents.until.map(Timestamp::to_rfc3339),
     }
 }
 

@@ -10,12 +10,12 @@ document! {
     /// The document that `gpukillctl guard replay -o json` prints.
     plain ReplayDocument(report: &ReplayReport) {
         schema: u32 = SCHEMA,
-        since: String = report.since.to_rfc3339(),
-        until: String = report.until.to_rfc3339(),
+        since: String as Timestamp = report.since.to_rfc3339(),
+        until: String as Timestamp = report.until.to_rfc3339(),
         /// The number of evaluated samples, minutes and hours.
         evaluated: u64 = report.evaluated,
         /// Before this time minutes and hours were evaluated instead of samples.
-        samples_since: Option<String> = report.samples_since.map(Timestamp::to_rfc3339),
+        samples_since: Option<String> as Option<Timestamp> = report.samples_since.map(Timestamp::to_rfc3339),
         people: u32 = report.people,
         runs: u32 = report.runs,
         rules: u32 = report.rules,

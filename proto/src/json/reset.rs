@@ -3,15 +3,19 @@
 use super::SCHEMA;
 use super::fields::{document, documents};
 use super::kill::KillReportDocument;
+use crate::kill::Stage;
+use crate::model::Vendor;
 use crate::reset::{
     Blocker, PlannedReset, ResetOutcome, ResetPlan, ResetReport, ResetResult, ResetTarget,
+    Unblocker,
 };
+use crate::units::Timestamp;
 
 document! {
     /// The document that `gpukillctl reset --dry-run -o json` prints.
     ResetPlanDocument(plan: &ResetPlan) {
         schema: u32 = SCHEMA,
-        ts: String = plan.at.to_rfc3339(),
+        ts: String as Timestamp = plan.at.to_rfc3339(),
         /// The options of the command.
         selector: String = plan.request.to_string(),
         force: bool = plan.request.force,
@@ -25,10 +29,10 @@ document! {
         gpu_index: u32 = target.index,
         gpu_id: String = target.device.0.clone(),
         name: Option<String> = target.name.clone(),
-        vendor: &'static str = target.vendor.name(),
+        vendor: &'static str as Vendor = target.vendor.name(),
         pci: Option<String> = target.pci.clone(),
         /// `reset`, `blocked` or `unsupported`.
-        planned_action: &'static str = target.action.name(),
+        planned_action: &'static str as PlannedReset = target.action.name(),
         /// Why a reset is unsupported.
         why: Option<String> = match &target.action {
             PlannedReset::Unsupported(why) => Some(why.clone()),
@@ -48,7 +52,7 @@ document! {
         start_ticks: Option<u64> = blocker.process.map(|key| key.start_ticks),
         what: String = blocker.what.clone(),
         /// The remover of the blocker: `daemon`, `force` or `person`.
-        remedy: &'static str = blocker.remedy.name(),
+        remedy: &'static str as Unblocker = blocker.remedy.name(),
     }
 }
 
@@ -57,7 +61,7 @@ document! {
     ResetReportDocument(report: &ResetReport) {
         schema: u32 = SCHEMA,
         /// `ending` while the reset continues, `done` or `interrupted`.
-        stage: &'static str = report.stage.name(),
+        stage: &'static str as Stage = report.stage.name(),
         outcomes: Vec<ResetOutcomeDocument> = documents(&report.outcomes),
         recorded: bool = report.unrecorded.is_none(),
         /// Why the action is not in the store.
@@ -71,7 +75,7 @@ document! {
         gpu_index: u32 = outcome.index,
         gpu_id: String = outcome.device.0.clone(),
         /// `reset`, `blocked`, `unsupported`, `failed` or `unreachable`.
-        outcome: &'static str = outcome.result.name(),
+        outcome: &'static str as ResetResult = outcome.result.name(),
         after_ms: Option<u64> = match &outcome.result {
             ResetResult::Reset(after) => Some(*after),
             ResetResult::Blocked(_)
@@ -102,11 +106,9 @@ document! {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kill::Stage;
-    use crate::model::{DeviceId, ProcessKey, Vendor};
+    use crate::model::{DeviceId, ProcessKey};
     use crate::reading::Reading;
-    use crate::reset::{ResetRequest, Unblocker};
-    use crate::units::Timestamp;
+    use crate::reset::ResetRequest;
     use serde_json::json;
 
     fn blocker() -> Blocker {

@@ -3,27 +3,28 @@
 
 use super::SCHEMA;
 use super::fields::{document, documents};
+use super::schema::described;
 use crate::rogue::{
-    Indicator, Risk, RogueAssessment, RogueFinding, RogueReport, ScanReport, Share, Verdict,
-    VerdictSummary,
+    Indicator, IndicatorFamily, Risk, RogueAssessment, RogueFinding, RogueReport, ScanReport,
+    Share, Threat, Verdict, VerdictSummary,
 };
 use crate::text::sanitize;
-use serde::Serialize;
+use crate::units::Timestamp;
 
-/// The document that `gpukillctl rogue scan -o json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct ScanDocument {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    pub since: String,
-    pub until: String,
-    /// The number of assessed processes.
-    pub evaluated: u32,
-    /// The worst first.
-    pub findings: Vec<RogueFindingDocument>,
-    /// The number of omitted findings, none of them worse.
-    pub more: u32,
+described! {
+    /// The document that `gpukillctl rogue scan -o json` prints.
+    pub struct ScanDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        pub since: String as Timestamp,
+        pub until: String as Timestamp,
+        /// The number of assessed processes.
+        pub evaluated: u32,
+        /// The worst first.
+        pub findings: Vec<RogueFindingDocument>,
+        /// The number of omitted findings, none of them worse.
+        pub more: u32,
+    }
 }
 
 impl ScanDocument {
@@ -63,8 +64,8 @@ document! {
         executable: Option<String> = finding.executable.as_deref().map(sanitized),
         gpu_indices: Vec<u32> = finding.gpus.clone(),
         /// When the first verdict was found.
-        since: String = finding.since.to_rfc3339(),
-        last_seen: String = finding.last_seen.to_rfc3339(),
+        since: String as Timestamp = finding.since.to_rfc3339(),
+        last_seen: String as Timestamp = finding.last_seen.to_rfc3339(),
         /// Whether it still uses a GPU.
         present: bool = finding.is_present,
         /// The worst first.
@@ -73,15 +74,15 @@ document! {
     }
 }
 
-/// A recommended reaction to a finding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RecommendationDocument {
-    /// `end`, `look`, `ask`, `limit`, `allow`.
-    pub what: &'static str,
-    pub text: String,
-    /// The command, ready to run; `null` if it needs input or there is no command.
-    pub command: Option<String>,
+described! {
+    /// A recommended reaction to a finding.
+    pub struct RecommendationDocument {
+        /// `end`, `look`, `ask`, `limit`, `allow`.
+        pub what: &'static str,
+        pub text: String,
+        /// The command, ready to run; `null` if it needs input or there is no command.
+        pub command: Option<String>,
+    }
 }
 
 impl RecommendationDocument {
@@ -100,12 +101,12 @@ document! {
     /// A suspicion with its evidence.
     plain VerdictDocument(verdict: &Verdict) {
         /// `crypto_miner`, `suspicious_process`, `resource_abuser`, `data_exfiltrator`.
-        threat: &'static str = verdict.threat.name(),
+        threat: &'static str as Threat = verdict.threat.name(),
         confidence: f64 = share_number(verdict.confidence),
         /// The confidence times the weight of the class.
         score: f64 = share_number(verdict.score),
         /// `low`, `medium`, `high`, `critical`.
-        risk: &'static str = verdict.risk.name(),
+        risk: &'static str as Risk = verdict.risk.name(),
         /// Sorted by weight, the greatest first.
         indicators: Vec<IndicatorDocument> = documents(&verdict.indicators),
     }
@@ -117,7 +118,7 @@ document! {
         /// `pool_on_command_line`
         kind: String = sanitized(&indicator.kind),
         /// `A`: near-proof; `B`: strong; `C`: corroborating.
-        family: &'static str = indicator.family.name(),
+        family: &'static str as IndicatorFamily = indicator.family.name(),
         weight: f64 = share_number(indicator.weight),
         /// The text that was read, in words; it quotes the process.
         evidence: String = sanitized(&indicator.evidence),
@@ -128,7 +129,7 @@ document! {
     /// The latest assessment of a process, in `explain`.
     plain RogueAssessmentDocument(assessment: &RogueAssessment) {
         /// Since when the assessment has been the same.
-        at: String = assessment.at.to_rfc3339(),
+        at: String as Timestamp = assessment.at.to_rfc3339(),
         /// The highest score of any threat, even without a verdict.
         score: f64 = share_number(assessment.score),
         verdicts: Vec<VerdictDocument> = documents(&assessment.verdicts),
@@ -144,8 +145,8 @@ document! {
 document! {
     /// The worst verdict of a process, in `list`.
     plain VerdictSummaryDocument(summary: VerdictSummary) {
-        risk: &'static str = summary.risk.name(),
-        threat: &'static str = summary.threat.name(),
+        risk: &'static str as Risk = summary.risk.name(),
+        threat: &'static str as Threat = summary.threat.name(),
     }
 }
 
@@ -161,7 +162,7 @@ document! {
         beyond: u32 = report.unwatched,
         findings: u32 = report.findings,
         /// The risk of the worst finding.
-        worst: Option<&'static str> = report.worst.map(Risk::name),
+        worst: Option<&'static str> as Option<Risk> = report.worst.map(Risk::name),
     }
 }
 

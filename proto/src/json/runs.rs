@@ -3,15 +3,16 @@
 use super::fields::document;
 use super::summary::hours;
 use crate::audit::{RunEnd, RunRecord};
-use crate::units::Bytes;
+use crate::model::OwnerKind;
+use crate::units::{Bytes, Timestamp};
 
 document! {
     /// One run of `gpukillctl audit -o json`.
     RunDocument(run: &RunRecord) {
         id: u64 = run.id,
-        started_at: String = run.from.to_rfc3339(),
-        /// `null` while it goes on.
-        ended_at: Option<String> = (run.end != RunEnd::Running).then(|| run.until.to_rfc3339()),
+        started_at: String as Timestamp = run.from.to_rfc3339(),
+        /// `null` while it continues.
+        ended_at: Option<String> as Option<Timestamp> = (run.end != RunEnd::Running).then(|| run.until.to_rfc3339()),
         duration_secs: f64 = run.until.since(run.from).as_secs_f64(),
         gpu_indices: Vec<u32> = run.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(),
         gpu_ids: Vec<String> = run.gpus.iter().map(|gpu| gpu.device.0.clone()).collect::<Vec<_>>(),
@@ -20,7 +21,7 @@ document! {
         /// The person to ask.
         owner: Option<String> = run.owner.as_ref().map(|owner| owner.name.clone()),
         owner_uid: Option<u32> = run.owner.as_ref().and_then(|owner| owner.uid),
-        owner_kind: Option<&'static str> = run.owner.as_ref().map(|owner| owner.kind.name()),
+        owner_kind: Option<&'static str> as Option<OwnerKind> = run.owner.as_ref().map(|owner| owner.kind.name()),
         /// The program and script, as in the summary.
         label: String = run.label.clone(),
         process_name: Option<String> = run.name.clone(),
@@ -42,7 +43,7 @@ document! {
         /// The largest amount that one process held on one GPU.
         memory_max_mb: Option<u64> = run.used.memory_max.map(Bytes::as_mib),
         memory_max_bytes: Option<u64> = run.used.memory_max.map(|bytes| bytes.0),
-        end: &'static str = run.end.name(),
+        end: &'static str as RunEnd = run.end.name(),
         /// The action that ended it: its id in `audit actions`.
         action_id: Option<u64> = run.end.action(),
         /// The user who ended it.

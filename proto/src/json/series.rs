@@ -4,13 +4,14 @@ use super::SCHEMA;
 use super::fields::document;
 use super::summary::hours;
 use crate::audit::{AuditSeries, SeriesBucket, SeriesLine, SeriesValue};
+use crate::model::OwnerKind;
 use crate::units::Timestamp;
 
 document! {
     /// The document that `gpukillctl audit series -o json` prints.
     plain SeriesDocument(series: &AuditSeries) {
         schema: u32 = SCHEMA,
-        since: String = series.since.to_rfc3339(),
+        since: String as Timestamp = series.since.to_rfc3339(),
         step_secs: f64 = seconds(series.step_ms),
         series: Vec<SeriesLineDocument> = lines(series),
         /// The number of omitted lines.
@@ -25,7 +26,7 @@ document! {
         gpu_id: Option<String> = line.gpu.as_ref().map(|gpu| gpu.device.0.clone()),
         owner: Option<String> = line.owner.as_ref().map(|owner| owner.name.clone()),
         owner_uid: Option<u32> = line.owner.as_ref().and_then(|owner| owner.uid),
-        owner_kind: Option<&'static str> = line.owner.as_ref().map(|owner| owner.kind.name()),
+        owner_kind: Option<&'static str> as Option<OwnerKind> = line.owner.as_ref().map(|owner| owner.kind.name()),
         job: Option<String> = line.job.clone(),
         buckets: Vec<SeriesBucketDocument> = buckets,
     }
@@ -35,7 +36,7 @@ document! {
     /// The usage in one bucket.
     plain SeriesBucketDocument(bucket: &SeriesBucket, timestamp: Timestamp, step_ms: u64) {
         /// The start of the bucket.
-        timestamp: String = timestamp.to_rfc3339(),
+        timestamp: String as Timestamp = timestamp.to_rfc3339(),
         /// The share of its time with samples, from 0 to 1; 0 in a gap.
         known_share: f64 = known_share(bucket, step_ms),
         gpu_hours: f64 = hours(bucket.held_ms()),
@@ -57,12 +58,12 @@ document! {
 document! {
     /// One bucket of one GPU, owner or job: a row of `-o csv`, and a line of `-o ndjson`.
     SeriesRowDocument(line: &SeriesLineDocument, bucket: &SeriesBucketDocument) {
-        timestamp: String = bucket.timestamp.clone(),
+        timestamp: String as Timestamp = bucket.timestamp.clone(),
         gpu_index: Option<u32> = line.gpu_index,
         gpu_id: Option<String> = line.gpu_id.clone(),
         owner: Option<String> = line.owner.clone(),
         owner_uid: Option<u32> = line.owner_uid,
-        owner_kind: Option<&'static str> = line.owner_kind,
+        owner_kind: Option<&'static str> as Option<OwnerKind> = line.owner_kind,
         job: Option<String> = line.job.clone(),
         known_share: f64 = bucket.known_share,
         gpu_hours: f64 = bucket.gpu_hours,

@@ -1,12 +1,17 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only added.
 
-use super::fields::{document, documents};
+use super::fields::{document, documents, map_ref};
+use super::schema::plain_schemas;
 use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA, fault_documents};
-use crate::model::{BackendReport, BackendState};
+use crate::model::{BackendReport, BackendState, FaultCode};
 use crate::reading::Reading;
-use crate::status::{AlertValue, ChangedSetting, DaemonStatus, SettingValue};
+use crate::status::{
+    ActionCount, AlertValue, ChangedSetting, CountersReport, DaemonStatus, DecisionCount,
+    DeviceEnergy, RefusalCount, Right, SettingValue, XidCount,
+};
 use crate::units::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 
 document! {
     /// The document that `gpukillctl status -o json` prints.
@@ -17,9 +22,9 @@ document! {
         /// `1.0`
         protocol: String = status.protocol.to_string(),
         host: String = status.host.clone(),
-        started_at: String = status.started_at.to_rfc3339(),
+        started_at: String as Timestamp = status.started_at.to_rfc3339(),
         /// The daemon's clock when it answered; ages are counted from it.
-        ts: String = status.now.to_rfc3339(),
+        ts: String as Timestamp = status.now.to_rfc3339(),
         uptime_seconds: u64 = status.now.since(status.started_at).as_secs(),
         /// Whether the daemon runs for one person (`gpukilld --user`).
         personal: bool = status.personal,
@@ -28,7 +33,7 @@ document! {
         uid: u32 = status.caller.uid,
         user: Option<String> = status.caller.user.clone(),
         /// `look`, `end_own`, `end_any`, `edit_rules`.
-        rights: Vec<&'static str> =
+        rights: Vec<&'static str> as Vec<Right> =
             status.caller.rights.iter().map(|right| right.name()).collect::<Vec<_>>(),
         /// A group that gives rights after the next login.
         log_in_again_for: Option<String> = status.caller.log_in_again_for.clone(),
@@ -37,18 +42,75 @@ document! {
         alerts: Vec<AlertDocument> = documents(&status.alerts),
         poll_interval_ms: u64 = status.polling.interval_ms,
         set_poll_interval_ms: u64 = status.polling.set_interval_ms,
-        last_poll_at: Option<String> = status.polling.last_at.map(Timestamp::to_rfc3339),
+        last_poll_at: Option<String> as Option<Timestamp> = status.polling.last_at.map(Timestamp::to_rfc3339),
         polls: u64 = status.polling.polls,
         polls_late: u64 = status.polling.late,
         store_directory: String = status.store.directory.clone(),
         store_samples_bytes: u64 = status.store.samples.0,
         store_audit_bytes: u64 = status.store.audit.0,
-        store_written_at: Option<String> = status.store.written_at.map(Timestamp::to_rfc3339),
+        store_written_at: Option<String> as Option<Timestamp> = status.store.written_at.map(Timestamp::to_rfc3339),
         store_written: u64 = status.store.written,
         store_dropped: u64 = status.store.dropped,
         guard: GuardDocument = GuardDocument::from(&status.guard),
         rogue: RogueDocument = RogueDocument::from(&status.rogue),
         settings: Vec<SettingDocument> = documents(&status.settings),
+        counters: CountersDocument = CountersDocument::from(&status.counters),
+    }
+}
+
+document! {
+    /// What has happened since the daemon started.
+    CountersDocument(counters: &CountersReport) {
+        actions: Vec<ActionCountDocument> = documents(&counters.actions),
+        /// `null` for a caller who does not see other users.
+        decisions: Option<Vec<DecisionCountDocument>> =
+            map_ref(&counters.decisions, |all| -> Vec<DecisionCountDocument> { documents(all) }),
+        refusals: Vec<RefusalCountDocument> = documents(&counters.refusals),
+        xids: Vec<XidCountDocument> = documents(&counters.xids),
+        energy: Vec<DeviceEnergyDocument> = documents(&counters.energy),
+    }
+}
+
+document! {
+    /// The number of actions of one kind with one result.
+    plain ActionCountDocument(counted: &ActionCount) {
+        kind: String = counted.kind.clone(),
+        result: String = counted.result.clone(),
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The number of decisions of the guard.
+    plain DecisionCountDocument(counted: &DecisionCount) {
+        decision: String = counted.decision.clone(),
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The number of refusals for one reason.
+    plain RefusalCountDocument(counted: &RefusalCount) {
+        reason: String = counted.reason.clone(),
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The number of XID errors with one number on one device.
+    plain XidCountDocument(counted: &XidCount) {
+        gpu_id: Option<String> = counted.device.as_ref().map(|id| id.0.clone()),
+        /// `null` for all errors beyond the number of entries that are kept.
+        xid: Option<u64> = counted.xid,
+        count: u64 = counted.count,
+    }
+}
+
+document! {
+    /// The energy that a device has drawn since its driver was loaded.
+    plain DeviceEnergyDocument(energy: &DeviceEnergy) {
+        gpu_id: String = energy.device.0.clone(),
+        energy_j: f64 = energy.drawn.as_joules(),
     }
 }
 
@@ -58,9 +120,9 @@ document! {
         /// `GPU 3`
         part: String = alert.part.clone(),
         /// `temperature_alert`, `memory_alert`
-        code: &'static str = alert.code.name(),
+        code: &'static str as FaultCode = alert.code.name(),
         what: String = alert.what.clone(),
-        since: String = alert.since.to_rfc3339(),
+        since: String as Timestamp = alert.since.to_rfc3339(),
         limit: i64 = alert.limit,
         /// The value now, rounded down.
         value: Option<i64> = alert.value,
@@ -91,6 +153,10 @@ pub enum SettingValueDocument {
     Name(&'static str),
 }
 
+plain_schemas! {
+    SettingValueDocument => json!({ "type": ["boolean", "integer", "string"] });
+}
+
 impl SettingValueDocument {
     /// The value; `None` if it is withheld.
     pub(super) fn from_setting(value: SettingValue) -> Option<Self> {
@@ -108,14 +174,14 @@ document! {
     BackendDocument(backend: &BackendReport) {
         name: String = backend.name.clone(),
         /// `ready`, `starting`, `absent`, `failed`, `quiesced`.
-        state: &'static str = backend.state.name(),
+        state: &'static str as BackendState = backend.state.name(),
         /// Why it is absent, failed or quiesced.
         why: Option<String> = match &backend.state {
             BackendState::Ready | BackendState::Starting => None,
             BackendState::Absent(why) | BackendState::Failed(_, why) => Some(why.clone()),
             BackendState::Quiesced(until) => Some(format!("until {}", until.to_rfc3339())),
         },
-        since: String = backend.since.to_rfc3339(),
+        since: String as Timestamp = backend.since.to_rfc3339(),
         gpus: Option<u64> = read_count(&backend.state, backend.devices.into()),
         driver: Option<String> = backend.driver.clone(),
         cuda: Option<String> = backend.cuda.clone(),

@@ -5,6 +5,7 @@ use super::fields::{document, documents};
 use crate::audit::{
     AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes, UsageTotals, WeekTime,
 };
+use crate::model::OwnerKind;
 use crate::units::Timestamp;
 
 document! {
@@ -12,9 +13,9 @@ document! {
     plain SummaryDocument(summary: &AuditSummary) {
         schema: u32 = SCHEMA,
         /// The start of the period.
-        since: String = summary.since.to_rfc3339(),
+        since: String as Timestamp = summary.since.to_rfc3339(),
         /// The end of the period.
-        until: String = summary.until.to_rfc3339(),
+        until: String as Timestamp = summary.until.to_rfc3339(),
         /// The time of all GPUs.
         #[serde(flatten)]
         all: UsageTimesDocument = UsageTimesDocument::from(&summary.total_times()),
@@ -46,8 +47,8 @@ document! {
     /// The document that `gpukillctl audit --weekly -o json` prints.
     plain WeeklyDocument(summary: &AuditSummary) {
         schema: u32 = SCHEMA,
-        since: String = summary.since.to_rfc3339(),
-        until: String = summary.until.to_rfc3339(),
+        since: String as Timestamp = summary.since.to_rfc3339(),
+        until: String as Timestamp = summary.until.to_rfc3339(),
         weeks: Vec<WeekDocument> = documents(&summary.weeks),
         gaps: Vec<GapDocument> = documents(&summary.gaps),
     }
@@ -76,7 +77,7 @@ document! {
         #[serde(flatten)]
         times: UsageTimesDocument = UsageTimesDocument::from(&used.times),
         memory_max_bytes: Option<u64> = used.memory_max.map(|bytes| bytes.0),
-        memory_max_at: Option<String> = used.memory_max_at.map(Timestamp::to_rfc3339),
+        memory_max_at: Option<String> as Option<Timestamp> = used.memory_max_at.map(Timestamp::to_rfc3339),
         hottest_c: Option<i32> = used.hottest,
         energy_j: Option<u64> = used.energy_j,
     }
@@ -104,7 +105,7 @@ document! {
         /// `null` for processes with an unknown owner.
         owner: Option<String> = time.owner.as_ref().map(|owner| owner.name.clone()),
         owner_uid: Option<u32> = time.owner.as_ref().and_then(|owner| owner.uid),
-        owner_kind: Option<&'static str> = time.owner.as_ref().map(|owner| owner.kind.name()),
+        owner_kind: Option<&'static str> as Option<OwnerKind> = time.owner.as_ref().map(|owner| owner.kind.name()),
         #[serde(flatten)]
         used: UsageTotalsDocument = UsageTotalsDocument::from(&time.used),
     }
@@ -158,8 +159,8 @@ document! {
 document! {
     /// A period without samples.
     plain GapDocument(gap: &Gap) {
-        from: String = gap.from.to_rfc3339(),
-        until: String = gap.until.to_rfc3339(),
+        from: String as Timestamp = gap.from.to_rfc3339(),
+        until: String as Timestamp = gap.until.to_rfc3339(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod holders;
 pub(super) mod page;
+mod schemas;
 
 use super::*;
 use crate::model::{

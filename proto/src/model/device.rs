@@ -3,6 +3,7 @@
 use super::vitals::Vitals;
 use crate::reading::Reading;
 use crate::units::{Bytes, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// The permanent identity of a device: its UUID (NVIDIA) or its PCI address.
@@ -24,17 +25,14 @@ pub enum Vendor {
     Other,
 }
 
-impl Vendor {
+words! {
     /// The name in lower case, as in `--vendor` and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nvidia => "nvidia",
-            Self::Amd => "amd",
-            Self::Intel => "intel",
-            Self::Apple => "apple",
-            Self::Other => "other",
-        }
+    Vendor::name(self) {
+        Self::Nvidia => "nvidia",
+        Self::Amd => "amd",
+        Self::Intel => "intel",
+        Self::Apple => "apple",
+        Self::Other => "other",
     }
 }
 

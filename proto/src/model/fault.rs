@@ -1,4 +1,5 @@
-//! Faults: broken inputs of gpukill itself.
+//! Faults: the parts of gpukill and the devices that are broken, and alerts, which are kept in the
+//! same list.
 
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,8 @@ pub struct Fault {
     pub since: Timestamp,
 }
 
-/// Defines [`FaultCode`] with the name of each kind.
+/// Defines [`FaultCode`] with the name of each kind. Append a new kind at the end: the wire has the
+/// position of a kind, not its name.
 macro_rules! fault_codes {
     ($($(#[$doc:meta])* $code:ident = $name:literal,)*) => {
         /// The kind of a fault. Unlike the text of a fault it contains no name of a person.
@@ -29,6 +31,9 @@ macro_rules! fault_codes {
         impl FaultCode {
             /// All kinds of faults.
             pub const ALL: &[Self] = &[$(Self::$code,)*];
+
+            /// All names, in the same order.
+            pub const WORDS: &'static [&'static str] = &[$($name,)*];
 
             /// The name in reports and in the record.
             #[must_use]
@@ -174,6 +179,8 @@ fault_codes! {
     SettingsMistaken = "settings_mistaken",
     /// Changed settings need a restart.
     RestartNeeded = "restart_needed",
+    /// There are more violations than the guard has room for.
+    ViolationsUntracked = "violations_untracked",
 }
 
 impl FaultCode {

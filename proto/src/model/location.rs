@@ -2,6 +2,7 @@
 
 use super::process::ProcessKey;
 use crate::reading::Reading;
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -121,16 +122,13 @@ pub enum Scheduler {
     HtCondor,
 }
 
-impl Scheduler {
+words! {
     /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Slurm => "slurm",
-            Self::Pbs => "pbs",
-            Self::Lsf => "lsf",
-            Self::HtCondor => "htcondor",
-        }
+    Scheduler::name(self) {
+        Self::Slurm => "slurm",
+        Self::Pbs => "pbs",
+        Self::Lsf => "lsf",
+        Self::HtCondor => "htcondor",
     }
 }
 
@@ -192,6 +190,16 @@ impl fmt::Display for Job {
     }
 }
 
+words! {
+    /// The name of its kind in JSON.
+    Job::kind(&self) {
+        Self::Scheduler(_) => "scheduler",
+        Self::Container { .. } => "container",
+        Self::Unit { .. } => "unit",
+        Self::Tree(_) => "tree",
+    }
+}
+
 impl Job {
     /// The unique name on this host, unlike [`fmt::Display`]: no two jobs of one moment have
     /// the same.
@@ -210,17 +218,6 @@ impl Job {
                 format!("{}{} of {uid}", of_user(&unit.manager), unit.name)
             }
             Self::Tree(root) => format!("tree {} {}", root.pid, root.start_ticks),
-        }
-    }
-
-    /// The name of its kind in JSON.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Scheduler(_) => "scheduler",
-            Self::Container { .. } => "container",
-            Self::Unit { .. } => "unit",
-            Self::Tree(_) => "tree",
         }
     }
 }

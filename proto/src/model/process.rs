@@ -4,6 +4,7 @@ use super::device::{DeviceId, InstanceId};
 use super::location::{Job, ProcessLocation};
 use crate::reading::Reading;
 use crate::units::{Bytes, Percent, Timestamp};
+use crate::words::words;
 use serde::{Deserialize, Serialize};
 
 /// The identity of a process: pids are reused, pairs of pid and start time are not.
@@ -15,6 +16,14 @@ pub struct ProcessKey {
     pub start_ticks: u64,
 }
 
+impl ProcessKey {
+    /// The process with this pid that started then.
+    #[must_use]
+    pub const fn new(pid: u32, start_ticks: u64) -> Self {
+        Self { pid, start_ticks }
+    }
+}
+
 /// How a process uses a device. Several ways at once are possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GpuUse {
@@ -24,6 +33,11 @@ pub struct GpuUse {
     pub graphics: bool,
     /// Is a client of the MPS server.
     pub mps: bool,
+}
+
+impl GpuUse {
+    /// The names of the fields in JSON, in order.
+    pub const WORDS: &'static [&'static str] = &["compute", "graphics", "mps"];
 }
 
 /// One process on one device, or on one instance of a divided device.
@@ -199,17 +213,14 @@ pub enum OwnerKind {
     Subordinate,
 }
 
-impl OwnerKind {
+words! {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Namespace => "namespace",
-            Self::Label => "label",
-            Self::Container => "container",
-            Self::Subordinate => "subordinate",
-        }
+    OwnerKind::name(self) {
+        Self::User => "user",
+        Self::Namespace => "namespace",
+        Self::Label => "label",
+        Self::Container => "container",
+        Self::Subordinate => "subordinate",
     }
 }
 
@@ -236,17 +247,16 @@ pub enum NetworkRole {
 /// The most ports that are listed for one job, the lowest first.
 pub const MAX_PORTS: usize = 16;
 
-impl NetworkRole {
+words! {
     /// The name on the screen and in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Service(_) => "service",
-            Self::Notebook(_) => "notebook",
-        }
+    NetworkRole::name(&self) {
+        Self::Private => "private",
+        Self::Service(_) => "service",
+        Self::Notebook(_) => "notebook",
     }
+}
 
+impl NetworkRole {
     /// The ports on which the job can be reached, at most [`MAX_PORTS`].
     #[must_use]
     pub fn ports(&self) -> &[u16] {

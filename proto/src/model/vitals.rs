@@ -4,8 +4,8 @@ use crate::reading::Reading;
 use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
 use serde::{Deserialize, Serialize};
 
-/// Defines [`Vitals`] and the functions that treat all its readings alike, so that a new
-/// reading is added in one place.
+/// Defines [`Vitals`] and the functions that treat all its readings alike. A new reading also
+/// needs a reader in the backends, a JSON field and a metric: ARCHITECTURE.md, "Recipes".
 macro_rules! vitals {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $words:literal,)*) => {
         /// The readings of a device; each may be unknown independently.
@@ -28,6 +28,12 @@ macro_rules! vitals {
             #[must_use]
             pub fn aged(self, seconds: u32) -> Self {
                 Self { $($name: self.$name.aged(seconds),)* }
+            }
+
+            /// Each reading of another source where this one is unsupported.
+            #[must_use]
+            pub fn or_if_unsupported(self, other: Self) -> Self {
+                Self { $($name: self.$name.or_if_unsupported(|| other.$name),)* }
             }
 
             /// Whether at least one reading is fresh and known.
@@ -227,6 +233,26 @@ mod tests {
             ThrottleReasons::from_nvml(0x8 | 0x40 | 1 << 63).0,
             ["hw_slowdown", "hw_thermal", "0x8000000000000000"]
         );
+    }
+
+    #[test]
+    fn only_unsupported_vitals_are_replaced() {
+        let first = Vitals {
+            power: Reading::Failed("timeout".into()),
+            fan: Reading::Value(Percent(1)),
+            ..Vitals::unknown(&Reading::Unsupported)
+        };
+        let second = Vitals {
+            power: Reading::Value(Milliwatts(2)),
+            fan: Reading::Value(Percent(2)),
+            minor: Reading::Value(2),
+            ..Vitals::unknown(&Reading::Unsupported)
+        };
+        let expected = Vitals {
+            minor: Reading::Value(2),
+            ..first.clone()
+        };
+        assert_eq!(first.or_if_unsupported(second), expected);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) fn filter() -> AuditFilter {
         gpu: Some("0,2-5".into()),
         container: Some("web01".into()),
         job: Some("slurm 1234.0".into()),
+        group: Some("ml".into()),
     }
 }
 

@@ -21,12 +21,13 @@ use gpukill_proto::model::{
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::{
-    AlertValue, CallerReport, ChangedSetting, DaemonStatus, PollingReport, Right, SettingValue,
-    StoreReport,
+    ActionCount, AlertValue, CallerReport, ChangedSetting, CountersReport, DaemonStatus,
+    DecisionCount, DeviceEnergy, PollingReport, RefusalCount, Right, SettingValue, StoreReport,
+    XidCount,
 };
 use gpukill_proto::transport::codec::{decode, encode};
 use gpukill_proto::transport::preface::{self, Preface};
-use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+use gpukill_proto::units::{Bytes, Celsius, Millijoules, Milliwatts, Percent, Timestamp};
 use sample::{backend, container, scheduler_job, unit};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Write as _;
@@ -310,6 +311,34 @@ fn status() -> DaemonStatus {
         guard: guard::report(),
         rogue: rogue::report(),
         settings: settings(),
+        counters: counters(),
+    }
+}
+
+fn counters() -> CountersReport {
+    CountersReport {
+        actions: vec![ActionCount {
+            kind: ActionCount::GUARD_END.into(),
+            result: "done".into(),
+            count: 3,
+        }],
+        decisions: Reading::Value(vec![DecisionCount {
+            decision: "warned".into(),
+            count: 4,
+        }]),
+        refusals: vec![RefusalCount {
+            reason: "denied".into(),
+            count: 5,
+        }],
+        xids: vec![XidCount {
+            device: Some(DeviceId("GPU-0".into())),
+            xid: Some(79),
+            count: 1,
+        }],
+        energy: vec![DeviceEnergy {
+            device: DeviceId("GPU-0".into()),
+            drawn: Millijoules(7_200_000),
+        }],
     }
 }
 

@@ -79,6 +79,8 @@ pub(super) fn page() -> TimelinePage {
         TimelineEvent::Started(process()),
         TimelineEvent::Stretch {
             pid: 70_000,
+            start_ticks: Some(300),
+            instance: Some(InstanceId { gpu: 2, compute: 0 }),
             usage: UsageStretch {
                 until: AT,
                 state: UsageState::Busy,

@@ -24,15 +24,24 @@ const PROCESSES_PER_GPU: usize = 8;
 
 /// The threads of both processes while the daemon is idle.
 pub(crate) fn count_threads(daemon: &Daemon) -> Count {
-    let pids = [daemon.pid(), daemon.sensor_pid()];
+    Count::new("threads", least_threads(&both(daemon)))
+}
+
+/// The daemon and its sensor.
+fn both(daemon: &Daemon) -> [u32; 2] {
+    [daemon.pid(), daemon.sensor_pid()]
+}
+
+/// The fewest threads that these processes had together.
+pub(crate) fn least_threads(pids: &[u32]) -> u64 {
     let until = Instant::now() + OBSERVATION_TIME;
     let mut least = u64::MAX;
     while Instant::now() < until {
-        let now = pids.map(|pid| status_field(pid, "Threads:"));
-        least = least.min(now.iter().sum());
+        let now = pids.iter().map(|pid| status_field(*pid, "Threads:"));
+        least = least.min(now.sum());
         std::thread::sleep(Duration::from_millis(200));
     }
-    Count::new("threads", least)
+    least
 }
 
 /// The memory of both processes with 64 processes on the GPUs.
@@ -41,10 +50,10 @@ pub(crate) fn measure_memory() -> Vec<Count> {
     let training = Training::start(&test_box, PROCESSES_PER_GPU);
     let daemon = test_box.start_with(&mut training.daemon_command(&test_box));
     wait_for_polls(&test_box, POLLS_TO_FILL_CACHES);
-    let mut counts = resident_counts("resident", &daemon);
+    let mut counts = resident_counts("resident", &both(&daemon));
     work_hard(&test_box, &daemon);
     wait_for_polls(&test_box, POLLS_TO_FILL_CACHES);
-    counts.extend(resident_counts("resident_after_work", &daemon));
+    counts.extend(resident_counts("resident_after_work", &both(&daemon)));
     daemon.stop();
     counts
 }
@@ -69,14 +78,12 @@ pub(crate) fn poll_count(test_box: &TestBox) -> u64 {
 /// Resident memory, and proportional set size, which divides shared pages among their processes
 /// (proc_pid_smaps(5)). The minimum of several readings, because a poll needs some pages for a
 /// moment.
-fn resident_counts(key: &str, daemon: &Daemon) -> Vec<Count> {
-    let pids = [daemon.pid(), daemon.sensor_pid()];
+pub(crate) fn resident_counts(key: &str, pids: &[u32]) -> Vec<Count> {
     let counts = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(130));
         ["Rss:", "Pss:"].map(|name| {
-            pids.map(|pid| smaps_rollup_field(pid, name))
-                .iter()
-                .sum::<u64>()
+            let sizes = pids.iter().map(|pid| smaps_rollup_field(*pid, name));
+            sizes.sum::<u64>()
         })
     });
     let least = counts.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]);

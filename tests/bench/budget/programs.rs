@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The packages with the programs that `packaging/build` packs.
-const PACKAGES: [&str; 2] = ["gpukilld", "gpukillctl"];
+const PACKAGES: [&str; 3] = ["gpukilld", "gpukillctl", "gpukill-gateway"];
 
 /// The bytes of each stripped program.
 pub(crate) fn program_sizes() -> Vec<Count> {
@@ -47,7 +47,8 @@ pub(crate) fn crate_counts() -> Vec<Count> {
         // A line reads `name vVERSION (PATH)`.
         let crates = tree.lines().filter(|line| !line.is_empty());
         let crates: BTreeSet<&str> = crates.collect();
-        Count::new(format!("{package}_crates"), crates.len() as u64)
+        let key = format!("{}_crates", package.replace('-', "_"));
+        Count::new(key, crates.len() as u64)
     };
     PACKAGES.map(of).into()
 }

@@ -83,6 +83,12 @@ fn run_cargo() -> Option<Binaries> {
         let packages = ["gpukilld", "gpukill-gateway", "gpukill-pages", "fake-nvml"];
         build(name, &packages) && build(of_client, &["gpukillctl"])
     };
+    if is_built && name != of_client {
+        // Where the client looks for it.
+        let link = target.join(of_client).join("gpukill-gateway");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(profile.join("gpukill-gateway"), link).ok()?;
+    }
     is_built.then(|| Binaries {
         gpukilld: profile.join("gpukilld"),
         gateway: profile.join("gpukill-gateway"),

@@ -4,7 +4,7 @@ use super::{RunningProgram, TestBox};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// How long an answer may take, on a machine that is shared and slow.
@@ -82,21 +82,56 @@ impl Gateway {
     /// When it does not listen.
     #[must_use]
     pub fn start(test_box: &TestBox, settings: &str) -> Self {
+        Self::start_at(test_box, settings, "127.0.0.1:0")
+    }
+
+    /// Starts a gateway that listens on this address, with port 0 for a free one. Clients connect
+    /// to it over loopback.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    #[must_use]
+    pub fn start_at(test_box: &TestBox, settings: &str, listen: &str) -> Self {
         let mut command = test_box.gateway_command(settings);
-        let program = RunningProgram::start(command.args(["--listen", "127.0.0.1:0"]));
-        let address = loop {
+        let program = RunningProgram::start(command.args(["--listen", listen]));
+        let mut address: SocketAddr = loop {
             let line = program.next_error_line();
-            if let Some((_, address)) = line.split_once("listening on http://") {
+            if let Some((_, address)) = line.split_once("://") {
                 break address.parse().expect("an address");
             }
         };
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
         Self { program, address }
+    }
+
+    /// Starts the personal gateway of this user with the client, and waits for its address.
+    ///
+    /// # Panics
+    /// When it does not print one.
+    #[must_use]
+    pub fn start_personal(test_box: &TestBox) -> (Self, String) {
+        let program = RunningProgram::start(&mut test_box.client_command(&["web"]));
+        let line = program.next_line();
+        let (address, token) = line
+            .strip_prefix("http://")
+            .and_then(|line| line.split_once("/#"))
+            .expect("an address with a token");
+        let address = address.parse().expect("an address");
+        (Self { program, address }, token.to_owned())
     }
 
     /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its pid.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
     }
 
     /// Opens a connection.
@@ -129,6 +164,30 @@ impl Gateway {
         HttpResponse::read(stream)
     }
 
+    /// Sends a request with a body of JSON and this token.
+    #[must_use]
+    pub fn post(&self, path: &str, token: &str, body: &Value) -> HttpResponse {
+        let body = body.to_string();
+        let mut stream = self.connect();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
+             authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        // A gateway that refuses the connection is seen by its answer.
+        let _ = stream.write_all(request.as_bytes());
+        HttpResponse::read(stream)
+    }
+
+    /// Sends a request with this token.
+    #[must_use]
+    pub fn get_as(&self, path: &str, token: &str) -> HttpResponse {
+        let bearer = format!("Bearer {token}");
+        self.request("GET", path, &[("authorization", &bearer)])
+    }
+
     /// Requests a path.
     #[must_use]
     pub fn get(&self, path: &str) -> HttpResponse {
@@ -153,6 +212,24 @@ impl Gateway {
         assert!(status.contains(" 200 "), "{status}");
         while events.line().is_some_and(|line| !line.is_empty()) {}
         events
+    }
+
+    /// Asks the gateway to read its files again, or a personal one to end.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    /// Sends a signal to the gateway.
+    pub fn signal(&self, signal: Signal) {
+        self.program.signal(signal);
+    }
+
+    /// Waits for a line on standard error that contains this.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn wait_for_message(&self, part: &str) {
+        while !self.program.next_error_line().contains(part) {}
     }
 
     /// Asks the gateway to stop.

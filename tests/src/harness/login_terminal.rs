@@ -94,9 +94,9 @@ impl LoginTerminal {
             .expect("written");
         let mut shown = Vec::new();
         while !shown.ends_with(END_MARK.as_bytes()) {
-            let patience = Timespec::try_from(TIMEOUT).expect("it is short");
+            let timeout = Timespec::try_from(TIMEOUT).expect("it is short");
             let mut ready = [PollFd::new(&self.controller, PollFlags::IN)];
-            let ready = poll(&mut ready, Some(&patience)).expect("a terminal");
+            let ready = poll(&mut ready, Some(&timeout)).expect("a terminal");
             assert_eq!(ready, 1, "no end: {:?}", String::from_utf8_lossy(&shown));
             let mut buffer = [0; 4_096];
             let length = self.controller.read(&mut buffer).expect("a terminal");

@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Two versions of the package with the same programs.
+/// Two versions of the packages with the same programs.
 pub struct Packages {
     /// The package with the version of the source tree.
     pub first: PathBuf,
     /// The package with a later version.
     pub second: PathBuf,
+    /// The package of the gateway, of the first version.
+    pub first_gateway: PathBuf,
+    /// The package of the gateway, of the later version.
+    pub second_gateway: PathBuf,
 }
 
 const LATER_VERSION: &str = "999.0";
@@ -36,10 +40,14 @@ fn build_both() -> Option<Packages> {
     // A package of an earlier version may be there.
     let _ = std::fs::remove_dir_all(&out);
     build(programs, &out, &[]);
-    let first = find_deb(&out)?;
-    build(programs, &out.join("later"), &["--version", LATER_VERSION]);
-    let second = find_deb(&out.join("later"))?;
-    Some(Packages { first, second })
+    let later = out.join("later");
+    build(programs, &later, &["--version", LATER_VERSION]);
+    Some(Packages {
+        first: find_deb(&out, "gpukill")?,
+        second: find_deb(&later, "gpukill")?,
+        first_gateway: find_deb(&out, "gpukill-gateway")?,
+        second_gateway: find_deb(&later, "gpukill-gateway")?,
+    })
 }
 
 /// Packages the programs of this directory.
@@ -54,8 +62,13 @@ fn build(programs: &Path, out: &Path, more: &[&str]) {
     assert!(output.status.success(), "{}: {stderr}", output.status);
 }
 
-fn find_deb(directory: &Path) -> Option<PathBuf> {
+/// The file of this package.
+fn find_deb(directory: &Path, package: &str) -> Option<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("a directory");
     let mut paths = entries.flatten().map(|entry| entry.path());
-    paths.find(|path| path.extension().is_some_and(|it| it == "deb"))
+    let start = format!("{package}_");
+    paths.find(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(&start))
+    })
 }

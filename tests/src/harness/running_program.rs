@@ -37,6 +37,12 @@ impl RunningProgram {
         }
     }
 
+    /// Its pid.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The next line of standard output.
     ///
     /// # Panics

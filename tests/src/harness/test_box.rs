@@ -228,12 +228,26 @@ impl TestBox {
     /// When the settings cannot be written.
     #[must_use]
     pub fn gateway_command(&self, settings: &str) -> Command {
+        self.gateway_program(settings, &[])
+    }
+
+    /// The command of the unit that pushes metrics with these settings, not yet started.
+    ///
+    /// # Panics
+    /// When the settings cannot be written.
+    #[must_use]
+    pub fn notify_command(&self, settings: &str) -> Command {
+        self.gateway_program(settings, &["notify"])
+    }
+
+    fn gateway_program(&self, settings: &str, subcommand: &[&str]) -> Command {
         let file = self.path("gateway.toml");
         std::fs::write(&file, settings).expect("a settings file");
         let mut command = Command::new(&binaries().gateway);
         clear_environment(&mut command);
-        command.arg("--config").arg(file);
+        command.args(subcommand).arg("--config").arg(file);
         command.arg("--socket").arg(self.socket());
+        command.env("GPUKILL_GATEWAY_TOKENS", self.path("tokens.toml"));
         command
     }
 

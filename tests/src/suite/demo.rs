@@ -77,7 +77,7 @@ fn demo_runs_and_leaves_nothing_behind() {
     assert!(row(details, "   5 ").ends_with("python -m ipykernel_launcher -f kernel-9a.json"));
     assert_eq!(
         row(details, "   7 "),
-        "7 – – 35.6G – – – unattributed holders --gpu 7"
+        "7 – – 35.6G unattributed: gpukillctl holders --gpu 7"
     );
     let orphan = holders.iter().find(|line| line.contains("orphaned worker"));
     assert!(orphan.is_some(), "{holders:#?}");
@@ -121,7 +121,15 @@ fn tour_runs_real_commands() {
     let Some(mut terminal) = Terminal::start(&command, 120, 40) else {
         return skip("this system has no setsid");
     };
-    terminal.read_until("Type a number for a tour");
+    // 80 columns hold each line of the tour.
+    let shown = terminal.read_until("Type a number for a tour");
+    let tour = shown.lines().map(str::trim_end);
+    let tour = tour.filter(|line| line.starts_with("  ") && line.contains("  gpukillctl "));
+    let lengths: Vec<usize> = tour.map(|line| line.chars().count()).collect();
+    assert!(
+        lengths.len() == 7 && lengths.iter().all(|it| *it <= 80),
+        "{shown}"
+    );
     for (number, shown) in [
         ("3", "orphaned worker"),
         ("4", "ipykernel_launcher"),

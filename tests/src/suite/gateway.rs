@@ -1,15 +1,49 @@
 //! `gpukill-gateway`: the documents of the client over HTTP, live events and metrics; who may send
-//! what; and a daemon that goes and comes back.
+//! what; a daemon that goes and comes back; and metrics that are pushed.
 
 mod activation;
+mod boards;
 mod documents;
 mod events;
 mod limits;
 mod metrics;
+mod otlp;
+mod personal;
+mod prometheus;
+mod promql;
 mod requests;
+mod tls;
+mod tokens;
+mod websocket;
 
-use gpukill_tests::harness::{Gateway, TestBox, TestProcess, eventually};
+use gpukill_tests::harness::{Daemon, Gateway, TestBox, TestProcess, eventually};
 use serde_json::json;
+
+/// A gateway with data of a box with one GPU that a process uses.
+struct BusyGateway {
+    // Dropped in this order.
+    gateway: Gateway,
+    daemon: Daemon,
+    test_box: TestBox,
+    process: TestProcess,
+}
+
+impl BusyGateway {
+    /// Starts all, the gateway with these settings.
+    fn start(settings: &str) -> Self {
+        let process = TestProcess::start("python");
+        let test_box = busy_box(&process);
+        let daemon = test_box.start();
+        let gateway = Gateway::start(&test_box, settings);
+        wait_until_ready(&gateway);
+        Self {
+            gateway,
+            daemon,
+            test_box,
+            process,
+        }
+    }
+}
 
 /// A box with one GPU that this process uses.
 fn busy_box(process: &TestProcess) -> TestBox {

@@ -1,18 +1,20 @@
 //! `audit actions`: recorded actions, refusals and faults.
 
 use super::{
-    DEFAULT_LIMIT, DEFAULT_WEEK_HOURS, ListEnd, collect_pages, connect, finish_list, now, time_span,
+    DEFAULT_WEEK_HOURS, ListSelection, collect_pages, connect, entry_limit, finish_records, now,
+    time_span,
 };
 use crate::args::Actions;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::actions::ActionEntry;
-use crate::output::audit::history::{RecordPrinter, Remaining, TimeSpan};
+use crate::output::audit::history::{Coverage, RecordPrinter, Remaining, TimeSpan};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::ActionQuery;
 use gpukill_proto::model::DeviceId;
+use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
 /// Requests entries page by page and prints them.
@@ -32,13 +34,26 @@ pub(super) fn run(
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
-    let end = ListEnd {
+    if outcome.is_ok() && records.needs_coverage() {
+        records.set_coverage(Coverage {
+            gaps: Vec::new(),
+            recorded_since: first_action(&daemon, settings),
+        });
+    }
+    let selection = ListSelection {
         one: "entry",
         is_narrowed,
-        typed_limit: wanted.limit,
-        span,
+        users: wanted.user.as_deref().unwrap_or_default(),
     };
-    finish_list(records, outcome, end, &daemon, settings, messages)
+    finish_records(records, outcome, &selection)?;
+    Ok(Exit::Done)
+}
+
+/// Since when actions are recorded; `None` where the daemon does not answer.
+fn first_action(daemon: &Daemon, settings: &Settings) -> Option<Timestamp> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let status = call!(daemon, timeout, Status {}).ok()?;
+    status.store.recorded_since
 }
 
 fn request_pages(
@@ -50,7 +65,7 @@ fn request_pages(
 ) -> Result<Remaining, Error> {
     let mut indices = None;
     collect_pages(
-        wanted.limit.unwrap_or(DEFAULT_LIMIT),
+        entry_limit(wanted.limit, settings.output_format),
         &mut |before, limit| {
             let query = ActionQuery {
                 since: span.since,

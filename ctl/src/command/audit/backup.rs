@@ -1,6 +1,6 @@
 //! `audit backup`: lets the daemon copy the store and downloads the copy into a file.
 
-use super::connect;
+use super::open_connection;
 use crate::args::Backup;
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -26,11 +26,7 @@ pub(super) fn run(wanted: &Backup, settings: &Settings, messages: Messages) -> R
         return Err(Error::Usage("a backup needs a file: - is none".into()));
     }
     let mut file = AtomicFile::create(&wanted.file, IfExists::from_force(wanted.force), FILE_MODE)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = open_connection(settings, messages)?;
     let mut line = Spinner::on_stderr(settings);
     let timeout = RequestTimeout::starting_now(settings.timeout.max(COPY_TIMEOUT));
     let copy = call!(daemon, timeout, Backup {})?;

@@ -1,7 +1,7 @@
 //! `audit export`: writes records into a file page by page, newest first; all of them or no
 //! file.
 
-use super::{DEFAULT_HOURS, collect_pages, connect, now, record_filter, time_span};
+use super::{DEFAULT_HOURS, collect_pages, connect, no_match, now, record_filter, time_span};
 use crate::args::{Export, ExportFormat};
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -38,7 +38,7 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
     let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
     if records.count() == 0 && !wanted.which.conditions().is_empty() {
-        return Err(Error::NoMatch("no record matches".into()));
+        return Err(no_match("record", &wanted.which.users()));
     }
     let count = records.finish()?;
     if !is_to_stdout {

@@ -8,8 +8,8 @@ use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::prune::{PruneTense, contents_text, lines, question};
 use crate::output::message::Messages;
+use crate::output::print_answer;
 use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use crate::time_input;
 use chrono::Local;
@@ -72,7 +72,9 @@ fn archived_before(
     let daemon = connect(settings, timeout, messages)?;
     match archived_history(&daemon, &archive, status.now, settings)? {
         Ok(archived) => {
-            messages.warn(&format!("not deleted: {}", archived.missing));
+            if let Some(missing) = &archived.missing {
+                messages.warn(&format!("not deleted: {missing}"));
+            }
             Ok(archived.until)
         }
         Err(missing) => Err(Error::NotDone {
@@ -119,15 +121,9 @@ fn print_report(
     tense: PruneTense,
     settings: &Settings,
 ) -> Result<(), Error> {
-    match settings.output_format {
-        Format::Json => {
-            let document = PruneDocument::new(report, before, tense == PruneTense::Done);
-            print(&json::pretty(&document)?)
-        }
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&lines(report, before, tense, &style), &style)
-        }
-    }
+    print_answer(
+        settings,
+        || PruneDocument::new(report, before, tense == PruneTense::Done),
+        |style| lines(report, before, tense, style).into(),
+    )
 }

@@ -1,8 +1,8 @@
 //! `audit report`: a week as plain text that can be mailed.
 
 use super::summary::monday_midnight;
-use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, now, record_filter, time_span};
-use crate::args::{RecordFilter, UsageReport};
+use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, now, time_span};
+use crate::args::UsageReport;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
@@ -13,7 +13,7 @@ use crate::output::style::OutputStyle;
 use crate::settings::Settings;
 use chrono::Local;
 use gpukill_policy::usage::findings::{ActionTotals, COUNTED_KINDS};
-use gpukill_proto::audit::{ActionQuery, AuditSummary, UsageTimes};
+use gpukill_proto::audit::{ActionQuery, AuditFilter, AuditSummary, UsageTimes};
 use gpukill_proto::units::Timestamp;
 
 /// Requests the summaries of the period and of the one before, and the recorded actions, and
@@ -46,9 +46,9 @@ pub(super) fn run(
     )?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let status = call!(daemon, timeout, Status {})?;
-    let summary = request_summary(&daemon, span, settings)?;
+    let summary = request_summary(&daemon, span, wanted.group.clone(), settings)?;
     let times_before = match before.since < before.until {
-        true => request_summary(&daemon, before, settings)?.total_times(),
+        true => request_summary(&daemon, before, None, settings)?.total_times(),
         false => UsageTimes::default(),
     };
     let totals = request_totals(&daemon, span, settings)?;
@@ -56,6 +56,7 @@ pub(super) fn run(
     let report = UsageReportView {
         host: &status.host,
         span,
+        group: wanted.group.as_deref(),
         summary: &summary,
         times_before: (times_before.total_ms() > 0).then_some(times_before),
         totals: &totals,
@@ -77,9 +78,13 @@ fn period_before(span: TimeSpan) -> TimeSpan {
 fn request_summary(
     daemon: &Daemon,
     span: TimeSpan,
+    group: Option<String>,
     settings: &Settings,
 ) -> Result<AuditSummary, Error> {
-    let filter = record_filter(&RecordFilter::default(), span)?;
+    let filter = AuditFilter {
+        group,
+        ..AuditFilter::for_period(span.since, span.until)
+    };
     let timeout = RequestTimeout::starting_now(settings.timeout);
     call!(daemon, timeout, AuditSummary { filter })
 }

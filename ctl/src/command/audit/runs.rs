@@ -1,6 +1,6 @@
 //! `audit`: the runs of jobs or processes.
 
-use super::{DEFAULT_LIMIT, collect_pages, run_list};
+use super::{collect_pages, entry_limit, run_list};
 use crate::args::Audit;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -24,7 +24,7 @@ fn request_pages(
     runs: &mut RecordPrinter<RunRecord>,
 ) -> Result<Remaining, Error> {
     collect_pages(
-        audit.limit.unwrap_or(DEFAULT_LIMIT),
+        entry_limit(audit.limit, settings.output_format),
         &mut |before, limit| {
             let query = RunQuery {
                 filter: filter.clone(),

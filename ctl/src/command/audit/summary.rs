@@ -1,6 +1,9 @@
 //! `audit --summary` and `--weekly`: the summary of a time range.
 
-use super::{DEFAULT_WEEK_HOURS, connect, now, record_filter, time_span, time_span_with_default};
+use super::{
+    DEFAULT_WEEK_HOURS, connect, no_match, now, record_filter, request_coverage, time_span,
+    time_span_with_default,
+};
 use crate::args::Audit;
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -14,7 +17,7 @@ use crate::settings::{Format, Settings};
 use crate::time_input;
 use chrono::{DateTime, Datelike as _, Days, Local, TimeZone};
 use gpukill_proto::audit::AuditSummary;
-use gpukill_proto::json::{SummaryDocument, WeekDocument, WeeklyDocument};
+use gpukill_proto::json::{OwnerTimeDocument, SummaryDocument, WeekDocument, WeeklyDocument};
 use gpukill_proto::units::Timestamp;
 
 /// Default without `--hours` and `--since`: this week and this number of weeks before it.
@@ -22,7 +25,6 @@ const WEEKS_BEFORE: u64 = 7;
 
 /// Requests the summary and prints it.
 pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    refuse_rows(audit)?;
     let span = if audit.weekly && audit.period.hours.is_none() {
         let from = |until| monday_midnight(until, WEEKS_BEFORE, now(), &Local);
         time_span_with_default(&audit.period, from, now())
@@ -36,12 +38,26 @@ pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
     let summary = call!(daemon, timeout, AuditSummary { filter })?;
     let has_none = matches_nothing(audit, &summary);
     if !has_none || settings.output_format != Format::Table {
-        print_summary(audit, &summary, span, settings)?;
+        let is_empty = summary.total_times().total_ms() == 0;
+        let coverage = is_empty.then(|| request_coverage(&daemon, span, settings));
+        let recorded_since = coverage.and_then(|coverage| coverage.recorded_since);
+        print_summary(audit, &summary, (span, recorded_since), settings)?;
     }
-    if has_none {
-        return Err(Error::NoMatch("no record matches".into()));
+    if matches!(settings.output_format, Format::Csv | Format::Ndjson) {
+        warn_of_omitted_owners(audit, &summary, messages);
     }
-    Ok(Exit::Done)
+    if !has_none {
+        return Ok(Exit::Done);
+    }
+    if summary.total_times().total_ms() == 0 {
+        let what = "nothing is recorded of it in this time";
+        return Err(Error::NoMatch(what.into()));
+    }
+    if settings.output_format == Format::Table {
+        let style = OutputStyle::for_stdout(settings);
+        print_lines(&summary::gap_lines(&summary.gaps, now(), &style), &style)?;
+    }
+    Err(no_match("record", &audit.which.users()))
 }
 
 /// Whether nothing matched the conditions. Time of devices that no process held answers how a
@@ -54,26 +70,24 @@ fn matches_nothing(audit: &Audit, summary: &AuditSummary) -> bool {
     nobody_held_any && (names_processes || (!typed.is_empty() && is_without_time))
 }
 
-/// Refuses row formats that were typed for a summary, because a summary is not a list of like
-/// items. When only the settings ask for rows, a table is printed.
-fn refuse_rows(audit: &Audit) -> Result<(), Error> {
-    let form = match audit.output {
-        Some(Format::Csv) if audit.summary => "csv",
-        Some(Format::Ndjson) if audit.summary => "ndjson",
-        None | Some(Format::Table | Format::Json | Format::Ndjson | Format::Csv) => return Ok(()),
-    };
-    let possible = "table and json; --weekly has ndjson and csv too";
-    let what = format!("--summary has no form {form}: it has {possible}");
-    Err(Error::Usage(what))
+/// Warns that rows of owners are not complete. Rows of weeks always are.
+fn warn_of_omitted_owners(audit: &Audit, summary: &AuditSummary, messages: Messages) {
+    let more = summary.more_owners;
+    if more > 0 && !audit.weekly {
+        messages.warn(&format!(
+            "{more} more owners are left out, those with the shortest times"
+        ));
+    }
 }
 
 fn print_summary(
     audit: &Audit,
     summary: &AuditSummary,
-    span: TimeSpan,
+    (span, recorded_since): (TimeSpan, Option<Timestamp>),
     settings: &Settings,
 ) -> Result<(), Error> {
     let weeks = || summary.weeks.iter().map(WeekDocument::from);
+    let owners = || summary.owners.iter().map(OwnerTimeDocument::from);
     match settings.output_format {
         Format::Json if audit.weekly => print(&json::pretty(&WeeklyDocument::from(summary))?),
         Format::Json => print(&json::pretty(&SummaryDocument::from(summary))?),
@@ -82,14 +96,26 @@ fn print_summary(
             print(&lines.collect::<Result<String, Error>>()?)
         }
         Format::Csv if audit.weekly => {
-            print(&csv::weeks(&weeks().collect::<Vec<_>>(), Header::First)?)
+            let weeks: Vec<_> = weeks().collect();
+            print(&csv::documents(
+                WeekDocument::FIELDS,
+                &weeks,
+                Header::First,
+            )?)
         }
-        Format::Table | Format::Ndjson | Format::Csv => {
+        // Of the parts of a summary, people compute with that of the owners.
+        Format::Ndjson => {
+            let lines = owners().map(|owner| json::on_one_line(&owner));
+            print(&lines.collect::<Result<String, Error>>()?)
+        }
+        Format::Csv => print(&csv::owners(&owners().collect::<Vec<_>>())?),
+        Format::Table => {
             let style = OutputStyle::for_stdout(settings);
             let shown = SummaryView {
                 summary,
                 span,
                 only: audit.which.conditions(),
+                recorded_since,
                 now: now(),
             };
             let lines = if audit.weekly {

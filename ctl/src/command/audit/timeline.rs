@@ -1,7 +1,8 @@
 //! `audit timeline`: everything that happened to a GPU, job, process or user.
 
 use super::{
-    DEFAULT_HOURS, DEFAULT_LIMIT, collect_pages, connect, finish_records, note_more, now, time_span,
+    DEFAULT_HOURS, ListSelection, collect_pages, connect, entry_limit, finish_records, now,
+    time_span,
 };
 use crate::args::Timeline;
 use crate::connect::{RequestTimeout, call};
@@ -29,7 +30,7 @@ pub(super) fn run(
     let style = OutputStyle::for_stdout(settings);
     let mut printer = RecordPrinter::<TimelineItem>::new(settings.output_format, span, style);
     let mut stretches_omitted = false;
-    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT);
+    let limit = entry_limit(wanted.limit, settings.output_format);
     // These pages go forward in time.
     let outcome = collect_pages(limit, &mut |from: Option<Reverse<_>>, limit| {
         let query = TimelineQuery {
@@ -54,15 +55,17 @@ pub(super) fn run(
         || wanted.user.is_some()
         || wanted.job.is_some()
         || wanted.pid.is_some();
-    let (rest, count) = finish_records(printer, outcome, is_narrowed, "entry")?;
-    if settings.output_format == Format::Table {
-        note_more(rest, wanted.limit, messages);
-        if stretches_omitted && count > 0 {
-            messages.notice(
-                "for busy and idle times, name one GPU, job, process or user with at most 64 \
-                 runs of processes in this time",
-            );
-        }
+    let selection = ListSelection {
+        one: "entry",
+        is_narrowed,
+        users: wanted.user.as_deref().unwrap_or_default(),
+    };
+    let count = finish_records(printer, outcome, &selection)?;
+    if settings.output_format == Format::Table && stretches_omitted && count > 0 {
+        messages.notice(
+            "for busy and idle times, name one GPU, job, process or user with at most 64 runs of \
+             processes in this time",
+        );
     }
     Ok(Exit::Done)
 }

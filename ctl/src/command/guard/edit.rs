@@ -2,12 +2,14 @@
 
 use super::{host_warnings, now, open_connection, replay};
 use crate::args::EditOptions;
+use crate::command::confirm;
 use crate::command::rules::{EditConsequences, print_edit};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
-use crate::output::guard::rules::{Difference, EditView, is_no_change};
+use crate::output::guard::rules::{Difference, EditView};
 use crate::output::guard::{self, EditEffect, PreviousState};
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::settings::Settings;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason, predict_consequence};
@@ -17,52 +19,85 @@ use gpukill_policy::guard::rules::edit::edit;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{GuardMode, GuardReport, OpenViolation, ViolationPage, ViolationQuery};
+use gpukill_proto::status::Right;
 use gpukill_proto::units::Timestamp;
 
-/// Makes one edit, or shows what it would change.
+/// Makes one edit, or shows what it would change. Asks before an edit that would end jobs.
 pub(super) fn run(
     requested: GuardEdit,
     options: &EditOptions,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
     let daemon = open_connection(settings, messages)?;
     let mode = Mode::from_dry_run(options.dry_run);
+    let status = call!(daemon, timeout(), Status {})?;
+    // Without the right, the edit itself is refused, and the refusal is recorded.
+    let EditConsequences {
+        statement,
+        mut effect,
+    } = match status.caller.rights.contains(&Right::EditRules) {
+        true => predict_consequences(&requested, &status.guard, &daemon, settings, messages),
+        false => EditConsequences::default(),
+    };
+    let view = |doing| EditView {
+        doing,
+        difference: Difference::from_options(options),
+        statement: &statement,
+    };
+    let change = RulesChange::Guard(Some(&requested));
+    let may_end = effect.as_ref().is_some_and(EditEffect::may_end_jobs);
+    let (daemon, expected) = if may_end && mode == Mode::Apply && !options.yes {
+        let planned = daemon.edit_rules(change, None, Mode::DryRun, timeout())?;
+        // The daemon hangs up on an idle connection, and a person may take time to answer.
+        drop(daemon);
+        let style = OutputStyle::for_stdout(settings);
+        let shown = guard::edit_lines(&planned, view(Mode::DryRun), effect.as_ref(), now(), &style);
+        confirm::print_subject(&shown, &style, messages)?;
+        confirm::require_agreement("make this change?", "nothing was changed")?;
+        effect = effect.map(EditEffect::without_jobs);
+        (open_connection(settings, messages)?, planned.before)
+    } else {
+        (daemon, None)
+    };
+    let report = daemon.edit_rules(change, expected.as_ref(), mode, timeout())?;
+    let shown = (view(mode), effect.as_ref());
+    print_edit(&report, shown, settings, messages, || {
+        host_warnings::edit_warnings(&requested, &daemon, timeout())
+    })
+}
+
+/// The consequences of an edit of the rules as the daemon holds them, before it is made.
+fn predict_consequences(
+    requested: &GuardEdit,
+    before: &GuardReport,
+    daemon: &Daemon,
+    settings: &Settings,
+    messages: Messages,
+) -> EditConsequences {
     let timeout = RequestTimeout::starting_now(settings.timeout);
-    let before = call!(daemon, timeout, Status {})?.guard;
-    let held = daemon.rules(RulesKind::Guard, timeout);
-    let report = daemon.edit_rules(RulesChange::Guard(Some(&requested)), None, mode, timeout)?;
-    let consequences = match &held {
-        Ok((_, _, held)) => {
-            let new = edited_rules(&requested, held);
-            if changes_mode(&requested, new.as_ref(), before.mode) {
-                let effect =
-                    |(_, rules)| mode_change_effect(&requested, rules, &before, &daemon, timeout);
-                EditConsequences {
-                    statement: String::new(),
-                    effect: new.and_then(effect),
-                }
-            } else if is_no_change(&report) {
-                EditConsequences::default()
-            } else {
-                edit_consequences((&requested, held), new, &before, &daemon, settings)
-            }
-        }
+    let (revision, held) = match daemon.rules(RulesKind::Guard, timeout) {
+        Ok((_, revision, held)) => (revision, held),
         // The edit is made nevertheless.
         Err(why) => {
             messages.warn(&format!("the affected jobs are not known: {why}"));
-            EditConsequences::default()
+            return EditConsequences::default();
         }
     };
-    let view = EditView {
-        doing: mode,
-        difference: Difference::from_options(options),
-        statement: &consequences.statement,
-    };
-    let shown = (view, consequences.effect.as_ref());
-    print_edit(&report, shown, settings, messages, || {
-        host_warnings::edit_warnings(&requested, &daemon, timeout)
-    })
+    let new = edited_rules(requested, &held);
+    if changes_mode(requested, new.as_ref(), before.mode) {
+        let effect = |(_, rules)| mode_change_effect(requested, rules, before, daemon, timeout);
+        return EditConsequences {
+            statement: String::new(),
+            effect: new.and_then(effect),
+        };
+    }
+    let is_same_text = new.as_ref().is_some_and(|(text, _)| *text == held);
+    if is_same_text && revision == before.revision {
+        return EditConsequences::default();
+    }
+    edit_consequences((requested, &held), new, before, daemon, settings)
 }
 
 /// The text and the rules after an edit; `None` if the edit is refused.
@@ -114,13 +149,21 @@ fn mode_change_effect(
     };
     let now = now();
     let rules = CompiledRules::new(rules);
+    // The deadlines of the same mode stay. Only doubted rules act again, once confirmed.
+    let is_doubted = before.doubt.is_some_and(|doubt| doubt.only_warn);
+    let is_new = |open: &OpenViolation| {
+        was != PreviousState::SameMode || (is_doubted && open.rule.kind.is_behaviour())
+    };
     // Includes the violations of jobs that a dry run counts as ended, because these continue.
     let open = open_violations(daemon, now, timeout).map(|page| {
         let open = page.open.into_iter();
         let open =
             open.filter(|open| was == PreviousState::SameMode || open.not_broken_since.is_none());
         let open = open.map(|open| {
-            let consequence = predict_consequence(&open, &rules, now);
+            let consequence = match is_new(&open) {
+                true => predict_consequence(&open, &rules, now),
+                false => Consequence::Nothing,
+            };
             (open, consequence)
         });
         open.collect()

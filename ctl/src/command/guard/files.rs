@@ -1,12 +1,12 @@
-//! Checks, exports and imports files of the guard's rules.
+//! Checks and imports files of the guard's rules.
 
 use super::edit::{edit_consequences, edited_rules};
 use super::{connect, host_warnings};
-use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
+use crate::args::{CheckRules, ImportRules, RulesFormat};
 use crate::command::rules::{self, CheckedRules, EditConsequences, HostChecks};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
-use crate::output::guard::rules::{guard_summary, print_rules};
+use crate::output::guard::rules::guard_summary;
 use crate::output::message::Messages;
 use crate::rules_files::GUARD_CODEC;
 use crate::settings::Settings;
@@ -64,15 +64,6 @@ pub(super) fn read(
     rules::read_rules(GUARD_CODEC, file, typed, messages)
 }
 
-/// Writes the rules, as written, in one of the formats.
-pub(super) fn export(
-    wanted: &ExportRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    rules::export(RulesKind::Guard, GUARD_CODEC, wanted, settings, messages)
-}
-
 /// Replaces all rules by those of a file, after showing what changes.
 pub(super) fn import(
     wanted: &ImportRules,
@@ -122,10 +113,4 @@ impl HostChecks for GuardHostChecks<'_> {
             (Err(_), _) | (_, Err(_)) => EditConsequences::default(),
         }
     }
-}
-
-/// Prints every key of the rules as a file to start from. Needs no daemon.
-pub(super) fn print_reference() -> Result<Exit, Error> {
-    print_rules(&parse::print_reference())?;
-    Ok(Exit::Done)
 }

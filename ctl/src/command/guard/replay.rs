@@ -1,21 +1,19 @@
 //! `guard replay` and `guard test`: what rules would have done.
 
-use super::{connect, files, now, open_connection};
+use super::{files, now, open_connection};
 use crate::args::{ReplayRules, TestRules};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
-use crate::output::style::OutputStyle;
-use crate::output::text::Line;
-use crate::output::{guard, json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::output::{guard, print_answer};
+use crate::settings::Settings;
 use crate::time_input;
 use chrono::Local;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{milder_policies_by_person, milder_policy_for_violation};
-use gpukill_policy::guard::lookback::lookback;
+use gpukill_policy::guard::lookback::test_seconds;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RuleSetSource};
 use gpukill_proto::json::ReplayDocument;
@@ -29,13 +27,6 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 
 /// What a replay waits for.
 const REPLAYED: &str = "gpukilld, which reads the history: this may take a minute";
-
-/// Minimum number of seconds that a test evaluates.
-const MIN_TEST_SECONDS: i64 = 24 * 3_600;
-
-/// Seconds to add before the lookback of the rules, so that the replay covers the start of a
-/// violation that is open now, and its warning.
-const EXTRA_LOOKBACK_SECONDS: i64 = 3_600;
 
 /// Replays rules and prints the result.
 pub(super) fn run(
@@ -55,9 +46,12 @@ pub(super) fn run(
         .transpose()?;
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
     let name = rules_name(wanted.rules.as_deref());
-    print_replay(&report, settings, |style| {
-        guard::replay_lines(&report, &name, &milder, style)
-    })
+    print_answer(
+        settings,
+        || ReplayDocument::from(&report),
+        |style| guard::replay_lines(&report, &name, &milder, style),
+    )?;
+    Ok(Exit::Done)
 }
 
 /// Replays rules up to now and prints only open violations.
@@ -71,23 +65,19 @@ pub(super) fn run_test(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (seconds, mode) = match &text {
-        Some(text) => (test_seconds(text), effective_mode(text)),
-        None => {
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, timeout, messages)?;
-            let (_, _, text) = daemon.rules(
-                RulesKind::Guard,
-                RequestTimeout::starting_now(settings.timeout),
-            )?;
-            (test_seconds(&text), effective_mode(&text))
-        }
+    let tested = match &text {
+        Some(text) => text.clone(),
+        None => rules_in_force(&open_connection(settings, messages)?, settings)?,
     };
-    let span = (now.plus_seconds(-seconds), now);
+    let span = (now.plus_seconds(-test_seconds(&tested)), now);
+    let mode = effective_mode(&tested);
     let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
-    print_replay(&report, settings, |style| {
-        guard::test_lines(&report, (&milder, mode), now, style)
-    })
+    print_answer(
+        settings,
+        || ReplayDocument::from(&report),
+        |style| guard::test_lines(&report, (&milder, mode), now, style),
+    )?;
+    Ok(Exit::Done)
 }
 
 /// The violations that are open now by these rules, which need not be in force.
@@ -118,34 +108,6 @@ fn effective_mode(text: &str) -> Option<GuardMode> {
     Some(rules.mode.max(rules.armed_mode.mode()))
 }
 
-/// The number of seconds that a test of these rules evaluates. When the rules have mistakes,
-/// other rules are in force and the default is used.
-fn test_seconds(text: &str) -> i64 {
-    let reach = parse(text)
-        .map(|rules| lookback(&rules))
-        .unwrap_or_default();
-    let reach = i64::try_from(reach.as_secs()).unwrap_or(i64::MAX);
-    reach
-        .saturating_add(EXTRA_LOOKBACK_SECONDS)
-        .max(MIN_TEST_SECONDS)
-}
-
-fn print_replay(
-    report: &ReplayReport,
-    settings: &Settings,
-    lines: impl FnOnce(&OutputStyle) -> Vec<Line>,
-) -> Result<Exit, Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
-        // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&style), &style)?;
-        }
-    }
-    Ok(Exit::Done)
-}
-
 fn replay(
     text: Option<&str>,
     (since, until): (Timestamp, Timestamp),
@@ -170,13 +132,7 @@ fn replay(
     let report = call!(daemon, timeout, line, ReplayRules { request })?;
     let text = match text {
         Some(text) => text.to_owned(),
-        None => {
-            let (_, _, text) = daemon.rules(
-                RulesKind::Guard,
-                RequestTimeout::starting_now(settings.timeout),
-            )?;
-            text
-        }
+        None => rules_in_force(&daemon, settings)?,
     };
     Ok(apply_own_policies(report, &text))
 }
@@ -195,6 +151,12 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
     (report, milder)
 }
 
+fn rules_in_force(daemon: &Daemon, settings: &Settings) -> Result<String, Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let (_, _, text) = daemon.rules(RulesKind::Guard, timeout)?;
+    Ok(text)
+}
+
 fn offer_rules(
     daemon: &Daemon,
     text: Option<&str>,
@@ -211,10 +173,10 @@ fn offer_rules(
 
 fn rules_name(file: Option<&Path>) -> String {
     file.map_or_else(
-        || "the rules in force".to_owned(),
+        || "in force".to_owned(),
         |file| {
             let name = file.file_name().unwrap_or(file.as_os_str());
-            name.to_string_lossy().into_owned()
+            format!("of {}", name.to_string_lossy())
         },
     )
 }

@@ -40,10 +40,9 @@ pub(super) fn run(
             // violations alone do not.
             let timeout = RequestTimeout::starting_now(settings.timeout);
             let status = call!(daemon, timeout, Status {})?;
-            print_lines(
-                &guard::violations(&all, &status.guard, now(), &style),
-                &style,
-            )?;
+            let mut lines = guard::violations(&all, &status.guard, now(), &style);
+            lines.extend(guard::hidden_note(&status));
+            print_lines(&lines, &style)?;
             if all.records.is_empty() {
                 let since = status.store.recorded_since;
                 print_lines(beginning_line(span, since, &style).as_slice(), &style)?;

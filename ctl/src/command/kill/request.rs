@@ -136,43 +136,30 @@ mod tests {
             dry_run: true,
         };
         assert_eq!(asked(line), Ok(expected));
-        let plain = KillRequest {
+        let plain = |pids: &[u32]| KillRequest {
             selector: KillSelector {
-                pids: vec![7],
+                pids: pids.to_vec(),
                 ..KillSelector::default()
             },
             signal_timeout_ms: 5_000,
             ..KillRequest::default()
         };
-        assert_eq!(asked("7"), Ok(plain.clone()));
-        assert_eq!(asked("--pid 7"), Ok(plain.clone()));
-        let several = KillRequest {
-            selector: KillSelector {
-                pids: vec![7, 8, 9],
-                ..KillSelector::default()
-            },
-            ..plain.clone()
-        };
+        assert_eq!(asked("7"), Ok(plain(&[7])));
+        assert_eq!(asked("--pid 7"), Ok(plain(&[7])));
         for line in ["--pid 9,7,8", "--pid 8 --pid 9,7", "8 --pid 7,8 9"] {
-            assert_eq!(asked(line), Ok(several.clone()), "{line}");
+            assert_eq!(asked(line), Ok(plain(&[7, 8, 9])), "{line}");
         }
         let any = KillRequest {
             any_process: true,
-            ..plain.clone()
+            ..plain(&[7])
         };
         assert_eq!(asked("7 7 --any-process"), Ok(any));
-        let me = rustix::process::getuid().as_raw().to_string();
-        let own = KillRequest {
-            selector: KillSelector {
-                user: Some(me),
-                ..KillSelector::default()
-            },
-            ..plain.clone()
-        };
+        let mut own = plain(&[]);
+        own.selector.user = Some(rustix::process::getuid().as_raw().to_string());
         assert_eq!(asked("--mine"), Ok(own));
         let overriding = KillRequest {
             override_protected: true,
-            ..plain
+            ..plain(&[7])
         };
         assert_eq!(asked("7 --override-protected"), Ok(overriding));
     }

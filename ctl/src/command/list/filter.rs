@@ -248,6 +248,13 @@ mod tests {
         }
     }
 
+    fn of_vendors(vendors: &[Vendor]) -> SnapshotFilter {
+        SnapshotFilter {
+            vendors: vendors.to_vec(),
+            ..SnapshotFilter::default()
+        }
+    }
+
     #[test]
     fn everything_is_an_answer_even_if_empty() {
         let all = SnapshotFilter::default();
@@ -259,22 +266,13 @@ mod tests {
 
     #[test]
     fn no_match_still_has_a_document() {
-        let amd = SnapshotFilter {
-            vendors: vec![Vendor::Amd],
-            ..SnapshotFilter::default()
-        };
+        let amd = of_vendors(&[Vendor::Amd]);
         let verdict = Some((8, "no amd GPU here".to_owned()));
         assert_eq!(counts(fixtures::snapshot(), &amd), (0, 0, verdict));
-        let two = SnapshotFilter {
-            vendors: vec![Vendor::Amd, Vendor::Apple],
-            ..SnapshotFilter::default()
-        };
+        let two = of_vendors(&[Vendor::Amd, Vendor::Apple]);
         let verdict = Some((8, "no amd or apple GPU here".to_owned()));
         assert_eq!(counts(fixtures::snapshot(), &two), (0, 0, verdict));
-        let one_of_them = SnapshotFilter {
-            vendors: vec![Vendor::Amd, Vendor::Nvidia],
-            ..SnapshotFilter::default()
-        };
+        let one_of_them = of_vendors(&[Vendor::Amd, Vendor::Nvidia]);
         let (devices, _, verdict) = counts(fixtures::snapshot(), &one_of_them);
         assert_eq!((devices, verdict), (10, None));
         // An unknown GPU is a mistake; a pattern that no name matches is none.
@@ -389,8 +387,8 @@ mod tests {
         free.process_count = Reading::Value(0);
         two.devices.push(free);
         let zoe_on_the_other = SnapshotFilter {
-            gpu: Some("90".into()),
-            ..of(Some("zoe"), None)
+            user: Some("zoe".into()),
+            ..gpu("90")
         };
         let index = description.devices[0].index;
         let unknown = |description: &str, why: &str| {
@@ -405,34 +403,17 @@ mod tests {
         let its_name = "the name of process 77 is unknown (permission denied)";
         let failed = "nvidia failed: version mismatch".to_owned();
         let typo = "processes of zeo: no user is called zeo";
+        let user = |user| of(Some(user), None);
+        let zoe = "processes of zoe";
+        // The name is known and does not match.
+        let misnamed = has_no_process("processes of zoe like ^x");
         let cases = [
-            (
-                &description,
-                of(Some("zoe"), None),
-                unknown("processes of zoe", denied),
-            ),
-            (
-                &description,
-                of(Some("42"), None),
-                unknown("processes of 42", denied),
-            ),
-            (&description, of(Some("zeo"), None), has_no_process(typo)),
-            // The name is known and does not match.
-            (
-                &description,
-                of(Some("zoe"), Some("^x")),
-                has_no_process("processes of zoe like ^x"),
-            ),
-            (
-                &named,
-                of(Some("zoe"), None),
-                unknown("processes of zoe", silent),
-            ),
-            (
-                &named,
-                of(Some("42"), None),
-                has_no_process("processes of 42"),
-            ),
+            (&description, user("zoe"), unknown(zoe, denied)),
+            (&description, user("42"), unknown("processes of 42", denied)),
+            (&description, user("zeo"), has_no_process(typo)),
+            (&description, of(Some("zoe"), Some("^x")), misnamed),
+            (&named, user("zoe"), unknown(zoe, silent)),
+            (&named, user("42"), has_no_process("processes of 42")),
             (
                 &nameless,
                 of(None, Some("^x")),
@@ -440,18 +421,14 @@ mod tests {
             ),
             (
                 &unlisted,
-                of(Some("zoe"), None),
-                unknown("processes of zoe", "failed: not permitted"),
+                user("zoe"),
+                unknown(zoe, "failed: not permitted"),
             ),
-            (&unlisted, of(Some("zeo"), None), has_no_process(typo)),
-            (
-                &lost,
-                of(Some("zoe"), None),
-                has_no_process("processes of zoe"),
-            ),
-            (&two, zoe_on_the_other, has_no_process("processes of zoe")),
-            (&broken, of(Some("zoe"), None), Some((2, failed))),
-            (&broken, of(Some("zeo"), None), has_no_process(typo)),
+            (&unlisted, user("zeo"), has_no_process(typo)),
+            (&lost, user("zoe"), has_no_process(zoe)),
+            (&two, zoe_on_the_other, has_no_process(zoe)),
+            (&broken, user("zoe"), Some((2, failed))),
+            (&broken, user("zeo"), has_no_process(typo)),
         ];
         for (snapshot, selection, expected) in cases {
             let (_, left, verdict) = counts(snapshot.clone(), &selection);
@@ -480,10 +457,7 @@ mod tests {
         for selection in [SnapshotFilter::default(), gpu("0")] {
             assert_eq!(counts(failed(), &selection), (0, 0, verdict.clone()));
         }
-        let amd = SnapshotFilter {
-            vendors: vec![Vendor::Amd],
-            ..SnapshotFilter::default()
-        };
+        let amd = of_vendors(&[Vendor::Amd]);
         let unmatched = Some((8, "no amd GPU here".to_owned()));
         assert_eq!(counts(failed(), &amd), (0, 0, unmatched));
     }

@@ -6,10 +6,9 @@ use crate::connect::{Daemon, RequestTimeout, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::host_facts;
 use crate::output::message::Messages;
+use crate::output::print_answer;
 use crate::output::status::report::lines;
-use crate::output::style::OutputStyle;
-use crate::output::{json, print, print_lines};
-use crate::settings::{Format, Settings};
+use crate::settings::Settings;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::ActionQuery;
 use gpukill_proto::json::report::{
@@ -65,13 +64,7 @@ fn add_answers_or_failure(
 }
 
 fn print_report(settings: &Settings, report: &ReportDocument) -> Result<(), Error> {
-    match settings.output_format {
-        Format::Json => print(&json::pretty(report)?),
-        Format::Table | Format::Ndjson | Format::Csv => {
-            let style = OutputStyle::for_stdout(settings);
-            print_lines(&lines(report, &style), &style)
-        }
-    }
+    print_answer(settings, || report, |style| lines(report, style))
 }
 
 /// A report with the facts that the client knows without the daemon.
@@ -136,11 +129,9 @@ fn recent_faults(
     let query = ActionQuery {
         since: status.now.plus_seconds(-RECENT_FAULTS_SECONDS),
         until: status.now.plus_seconds(1),
-        user: None,
         kind: Some("fault,fault_over".into()),
-        gpu: None,
-        before: None,
         limit: MAX_RECENT_FAULTS,
+        ..ActionQuery::default()
     };
     let page = call!(daemon, timeout, AuditActions { query })?;
     Ok(page.records.iter().map(RecentPart::from).collect())

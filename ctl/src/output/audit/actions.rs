@@ -8,11 +8,10 @@ use crate::output::csv::{self, Header};
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped, width, wrap};
-use crate::output::value::{self, date_and_time, disk_size, thousands};
+use crate::output::value::{self, date_and_time, disk_size, short_duration, thousands};
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::json::ActionDocument;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Bytes;
 use kill_summary::MemoryRelease;
 pub(in crate::output) use kill_summary::{KillSummary, kill_outcome_text, summarize_kill};
@@ -321,13 +320,4 @@ fn recorded_duration(record: &ActionRecord) -> Option<Duration> {
     let length = record.finished_at?.since(record.at);
     let is_one = record.times <= 1 && record.result.as_deref() != Some("refused");
     is_one.then_some(length)
-}
-
-/// A duration, with tenths of seconds while it is short.
-pub(in crate::output) fn short_duration(length: Duration) -> String {
-    if length < Duration::from_secs(10) {
-        format!("{:.1} s", length.as_secs_f64())
-    } else {
-        format_duration(length)
-    }
 }

@@ -5,9 +5,10 @@ mod rows;
 mod runs;
 
 use crate::exit::Error;
+use crate::output::audit::summary::gap_lines;
 use crate::output::csv::{self, Header};
 use crate::output::style::OutputStyle;
-use crate::output::text::Line;
+use crate::output::text::{Line, Tone};
 use crate::output::value::{date_and_time, thousands};
 use crate::output::{json, print, print_lines};
 use crate::settings::Format;
@@ -48,8 +49,8 @@ pub(crate) enum Remaining {
 pub(crate) enum EmptyOutput {
     /// A heading that states it, with the time range.
     Heading,
-    /// Nothing, because an error states it.
-    Nothing,
+    /// The times without samples only, because an error states it.
+    Coverage,
 }
 
 /// An entry of a paged list.
@@ -67,7 +68,9 @@ pub(crate) trait PagedEntry: Sized {
     fn csv(documents: &[Self::Document], header: Header) -> Result<String, Error>;
 
     /// Drops what a table does not show.
-    fn trim_for_table(self) -> Self;
+    fn trim_for_table(self) -> Self {
+        self
+    }
 
     /// The table of all entries, for people.
     fn lines(
@@ -91,10 +94,6 @@ impl PagedEntry for AuditRecord {
         csv::records(documents, header)
     }
 
-    fn trim_for_table(self) -> Self {
-        self
-    }
-
     fn lines(records: &[Self], span: TimeSpan, _: &Coverage, style: &OutputStyle) -> Vec<Line> {
         rows::lines(records, span, style)
     }
@@ -110,16 +109,44 @@ impl PagedEntry for RunRecord {
     }
 
     fn csv(documents: &[RunDocument], header: Header) -> Result<String, Error> {
-        csv::runs(documents, header)
-    }
-
-    fn trim_for_table(self) -> Self {
-        self
+        csv::documents(RunDocument::FIELDS, documents, header)
     }
 
     fn lines(runs: &[Self], span: TimeSpan, coverage: &Coverage, style: &OutputStyle) -> Vec<Line> {
-        runs::lines(runs, coverage, span, style)
+        runs::lines(runs, span, coverage, style)
     }
+}
+
+/// The table of entries, with the times without samples and whether there are more entries.
+pub(in crate::output) fn table_lines<R: PagedEntry>(
+    entries: &[R],
+    span: TimeSpan,
+    coverage: &Coverage,
+    rest: Remaining,
+    style: &OutputStyle,
+) -> Vec<Line> {
+    let mut lines = R::lines(entries, span, coverage, style);
+    lines.extend(coverage_lines(coverage, span, style));
+    if rest == Remaining::More {
+        let text = "there are more: --limit 0 shows all";
+        let line = Line::with_tone(text, Tone::Doubtful);
+        lines.push(line.cut(style.width, style.symbols));
+    }
+    lines
+}
+
+/// The parts of a time range that are not recorded: a table without entries is otherwise taken for
+/// a time in which nobody used a GPU.
+fn coverage_lines(coverage: &Coverage, span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+    let mut lines = gap_lines(&coverage.gaps, span.until, style);
+    let oldest = coverage.recorded_since;
+    if let Some(oldest) = oldest.filter(|oldest| *oldest > span.since) {
+        let oldest = date_and_time(oldest, style);
+        let text = format!("Not seen: nothing is recorded before {oldest}");
+        let line = Line::with_tone(text, Tone::Doubtful);
+        lines.push(line.cut(style.width, style.symbols));
+    }
+    lines
 }
 
 /// The heading of a table: the number of entries, their order and the time range. `one` and
@@ -144,7 +171,8 @@ pub(in crate::output) fn heading(
     Line::plain(format!("{count}{dot}{since} to {until}")).cut(style.width, style.symbols)
 }
 
-/// The line below a table without entries whose time range starts before anything was recorded.
+/// The line below a table without entries, when its time range starts before anything was
+/// recorded.
 pub(crate) fn beginning_line(
     span: TimeSpan,
     recorded_since: Option<Timestamp>,
@@ -189,6 +217,11 @@ impl<R: PagedEntry> RecordPrinter<R> {
     /// Sets what was recorded of the time range.
     pub(crate) fn set_coverage(&mut self, coverage: Coverage) {
         self.coverage = Some(coverage);
+    }
+
+    /// Whether this is a table without entries, of which it is not set what was recorded.
+    pub(crate) fn needs_coverage(&self) -> bool {
+        self.format == Format::Table && self.count == 0 && self.coverage.is_none()
     }
 
     /// Sets whether busy and idle stretches are left out of a timeline.
@@ -245,11 +278,18 @@ impl<R: PagedEntry> RecordPrinter<R> {
     /// Finishes the output and returns the number of entries.
     pub(crate) fn finish(self, rest: Remaining, if_empty: EmptyOutput) -> Result<usize, Error> {
         match self.format {
-            Format::Table if self.count == 0 && if_empty == EmptyOutput::Nothing => {}
             Format::Table if self.is_begun => {
+                let (entries, span, style) = (&self.table_entries, self.span, &self.style);
                 let coverage = self.coverage.unwrap_or_default();
-                let lines = R::lines(&self.table_entries, self.span, &coverage, &self.style);
-                print_lines(&lines, &self.style)?;
+                let lines = match if_empty {
+                    EmptyOutput::Coverage if self.count == 0 => {
+                        coverage_lines(&coverage, span, style)
+                    }
+                    EmptyOutput::Coverage | EmptyOutput::Heading => {
+                        table_lines(entries, span, &coverage, rest, style)
+                    }
+                };
+                print_lines(&lines, style)?;
             }
             Format::Json if self.is_begun => {
                 let more = rest == Remaining::More;

@@ -24,8 +24,8 @@ pub(crate) fn lines(
     let moment = date_and_time(before, style);
     let goes = match (contents_text(&report.deleted), tense) {
         (None, _) => format!("nothing is older than {moment}"),
-        (Some(what), PruneTense::Would) => format!("{what} of before {moment} would be deleted"),
-        (Some(what), PruneTense::Done) => format!("{what} of before {moment} are deleted"),
+        (Some(what), PruneTense::Would) => format!("{what} from before {moment} would be deleted"),
+        (Some(what), PruneTense::Done) => format!("{what} from before {moment} are deleted"),
     };
     let left = contents_text(&report.left);
     let left = left.unwrap_or_else(|| "none of them".to_owned());
@@ -47,8 +47,8 @@ pub(crate) fn question(report: &PruneReport) -> String {
 pub(crate) fn contents_text(contents: &StoreContents) -> Option<String> {
     let kinds = [
         (contents.samples, "sample", "samples"),
-        (contents.minutes, "minute", "minutes"),
-        (contents.hours, "hour", "hours"),
+        (contents.minutes, "sum of a minute", "sums of minutes"),
+        (contents.hours, "sum of an hour", "sums of hours"),
         (contents.runs, "process on a GPU", "processes on GPUs"),
     ];
     let some = kinds.into_iter().filter(|(count, ..)| *count > 0);
@@ -88,12 +88,12 @@ mod tests {
             },
         };
         let text = |report, tense| lines(report, Timestamp(0), tense, &style).map(|it| it.text());
-        let stays = "left: 7 hours; the record of actions stays, with 1,000 entries";
+        let stays = "left: 7 sums of hours; the record of actions stays, with 1,000 entries";
         assert_eq!(
             text(&report, PruneTense::Done),
             [
-                "12,345 samples, 1 minute, 2 processes on GPUs of before 1970-01-01 00:00:00 are \
-                deleted",
+                "12,345 samples, 1 sum of a minute, 2 processes on GPUs from before 1970-01-01 \
+                 00:00:00 are deleted",
                 stays,
             ]
         );

@@ -4,14 +4,14 @@ use crate::exit::Error;
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::summary::busy_chart::level;
 use crate::output::audit::summary::percent;
-use crate::output::csv::{Header, series_rows};
+use crate::output::csv::{Header, documents};
 use crate::output::owner_cells::owner_name;
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, cut, escaped, width};
 use crate::output::value::{counted, date_and_time, formatted, size};
 use gpukill_proto::audit::{AuditSeries, SeriesBucket, SeriesLine, SeriesValue};
-use gpukill_proto::json::SeriesDocument;
+use gpukill_proto::json::{SeriesDocument, SeriesRowDocument};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::time::Duration;
@@ -23,10 +23,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// A CSV row for each bucket of each line.
 pub(crate) fn csv(series: &SeriesDocument) -> Result<String, Error> {
-    series_rows(&series.rows(), Header::First)
+    documents(SeriesRowDocument::FIELDS, &series.rows(), Header::First)
 }
 
-/// A table with a row for each bucket of each line.
+/// A table with a row for each bucket of each line that has samples.
 pub(crate) fn lines(series: &AuditSeries, span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
     let symbols = style.symbols;
     let mut lines = vec![heading(series, span, style), Line::default()];
@@ -44,16 +44,33 @@ pub(crate) fn lines(series: &AuditSeries, span: TimeSpan, style: &OutputStyle) -
         Column::right("POWER", WhenNarrow::Goes(1)),
     ]);
     let form = time_format(series, style);
+    let mut gaps = 0;
     for line in &series.lines {
         let name = line_name(line, symbols);
         for (bucket, start) in line.buckets.iter().zip(series.starts()) {
+            if bucket.covered_ms == 0 {
+                gaps += 1;
+                continue;
+            }
             let start = formatted(start, form, style.zone);
             table.push(row(&name, bucket, start, series, style));
         }
     }
     lines.extend(table.lines(style));
+    lines.extend(gap_line(gaps, style));
     lines.extend(more_line(series));
     lines
+}
+
+/// The line about buckets that are no rows, because nothing is recorded of their time.
+fn gap_line(count: usize, style: &OutputStyle) -> Option<Line> {
+    let text = match count {
+        0 => return None,
+        1 => "Not seen: 1 bucket is left out".to_owned(),
+        several => format!("Not seen: {several} buckets are left out"),
+    };
+    let line = Line::with_tone(text, Tone::Doubtful);
+    Some(line.cut(style.width, style.symbols))
 }
 
 fn row(

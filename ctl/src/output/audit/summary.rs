@@ -10,7 +10,7 @@ mod weeks;
 
 use crate::output::audit::history::TimeSpan;
 use crate::output::style::OutputStyle;
-use crate::output::text::{Line, Tone, wrap};
+use crate::output::text::{Line, Tone, wrapped_lines};
 use crate::output::value::{counted, date_and_time, formatted, weekday_and_time};
 use gpukill_proto::audit::{AuditSummary, Gap};
 use gpukill_proto::collect::SortIndirect as _;
@@ -31,6 +31,8 @@ pub(crate) struct SummaryView<'a> {
     pub span: TimeSpan,
     /// The conditions, each as an option and its value.
     pub only: Vec<(&'static str, &'a str)>,
+    /// The oldest record that is kept, looked up when the time range has none.
+    pub recorded_since: Option<Timestamp>,
     /// The time of display.
     pub now: Timestamp,
 }
@@ -87,13 +89,19 @@ fn is_empty(summary: &AuditSummary) -> bool {
 /// The text when nothing is recorded, with hints.
 fn no_records_lines(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let TimeSpan { since, until } = shown.span;
+    let kept = shown.recorded_since.map(|oldest| match oldest < since {
+        true => {
+            let day = formatted(oldest, "%Y-%m-%d", style.zone);
+            format!("further back: gpukillctl audit --summary --since {day}")
+        }
+        false => format!("the oldest record is of {}", date_and_time(oldest, style)),
+    });
     let [since, until] = [since, until].map(|moment| date_and_time(moment, style));
     let texts = [
         format!("nothing is recorded from {since} to {until}"),
         "whether samples are written: gpukillctl status".to_owned(),
-        "further back: gpukillctl audit --summary --since 30d".to_owned(),
     ];
-    let texts = texts.into_iter();
+    let texts = texts.into_iter().chain(kept);
     texts
         .map(|text| Line::plain(text).cut(style.width, style.symbols))
         .collect()
@@ -105,6 +113,7 @@ fn heading(shown: &SummaryView<'_>, instead: Option<&str>, style: &OutputStyle) 
         summary,
         span,
         only,
+        recorded_since: _,
         now,
     } = shown;
     let dot = style.symbols.separator();
@@ -164,8 +173,8 @@ fn length(length: Duration) -> String {
     }
 }
 
-/// `Not seen: Wed 03:00-05:00, Thu 23:00-Fri 01:00`
-pub(in crate::output) fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
+/// `Not seen: Wed 03:00 to 05:00, Thu 23:00 to Fri 01:00`
+pub(crate) fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     if gaps.is_empty() {
         return Vec::new();
     }
@@ -180,9 +189,9 @@ pub(in crate::output) fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputS
         more => texts.push(format!("and {more} shorter ones")),
     }
     let text = format!("Not seen: {}", texts.join(", "));
-    let lines = wrap(&text, 0, 2, style.width).into_iter();
+    let lines = wrapped_lines(&text, Tone::Doubtful, style).into_iter();
     lines
-        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(style.width, style.symbols))
+        .map(|line| line.cut(style.width, style.symbols))
         .collect()
 }
 
@@ -198,5 +207,5 @@ fn gap_text(gap: &Gap, now: Timestamp, style: &OutputStyle) -> String {
     } else {
         until
     };
-    format!("{from}-{until}")
+    format!("{from} to {until}")
 }

@@ -8,16 +8,19 @@ use crate::output::guard::{measured_text, step_text, subject_name};
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::text::{Line, Tone, escaped, width, wrap};
 use crate::output::value::{formatted, gpus, thousands};
+use gpukill_policy::health::xid_meaning;
 use gpukill_policy::usage::label::label;
 use gpukill_proto::audit::{
     ActionRecord, TimelineEnd, TimelineEntry, TimelineEvent, TimelineProcess, UsageState,
     UsageStretch,
 };
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleSource};
 use gpukill_proto::json::TimelineDocument;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::RogueFinding;
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
 
 /// An entry, and what a table shows of a recorded kill.
 pub(crate) struct TimelineItem {
@@ -82,7 +85,9 @@ struct TimelineRow {
 /// The heading, and a line for each entry; a line with the date before the first entry of another
 /// day.
 fn lines(items: &[TimelineItem], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
-    let rows: Vec<TimelineRow> = items.iter().filter_map(|item| row(item, style)).collect();
+    let kills = shown_kills(items, style.symbols);
+    let rows = items.iter().filter(|item| !is_end_by(item, &kills));
+    let rows: Vec<TimelineRow> = rows.filter_map(|item| row(item, style)).collect();
     let names = ["entry", "entries"];
     let mut lines = vec![
         heading(rows.len(), names, ", oldest first", span, style),
@@ -106,6 +111,31 @@ fn lines(items: &[TimelineItem], span: TimeSpan, style: &OutputStyle) -> Vec<Lin
         ));
     }
     lines
+}
+
+/// The kills with a line that names their processes, by id.
+fn shown_kills(items: &[TimelineItem], symbols: Symbols) -> BTreeSet<u64> {
+    let kills = items.iter().filter_map(|item| match &item.entry.event {
+        TimelineEvent::Action(record) => {
+            item.kill.as_ref()?.summary.processes_text(symbols)?;
+            Some(record.id)
+        }
+        TimelineEvent::Started(_)
+        | TimelineEvent::Ended(..)
+        | TimelineEvent::Stretch { .. }
+        | TimelineEvent::Guard(_)
+        | TimelineEvent::Finding(_)
+        | TimelineEvent::Gap(_) => None,
+    });
+    kills.into_set()
+}
+
+/// Whether an entry is the end of a process by one of these kills, which says it already.
+fn is_end_by(item: &TimelineItem, kills: &BTreeSet<u64>) -> bool {
+    matches!(
+        &item.entry.event,
+        TimelineEvent::Ended(_, TimelineEnd::Killed(Some(action))) if kills.contains(action)
+    )
 }
 
 /// The width of the column for kinds: `violation`.
@@ -205,7 +235,7 @@ fn row(item: &TimelineItem, style: &OutputStyle) -> Option<TimelineRow> {
             let (kind, tone, why) = end_text(*end);
             of_kind(kind, tone, process_text(process) + &why)
         }
-        TimelineEvent::Stretch { pid, usage } => {
+        TimelineEvent::Stretch { pid, usage, .. } => {
             let (tone, text) = stretch_text(*pid, usage, style.symbols);
             of_span(usage.until, tone, text)
         }
@@ -375,16 +405,14 @@ fn action_text(
         "started" => event("gpukilld", Tone::Plain, &format!("started, version {what}")),
         "stopped" => event("gpukilld", Tone::Plain, "stopped"),
         "booted" => event("reboot", Tone::Doubtful, "the host was rebooted"),
-        "xid" | "device" => event(&record.kind, Tone::Broken, what),
+        "xid" => event(&record.kind, Tone::Broken, &with_meaning(what)),
+        "device" => event(&record.kind, Tone::Broken, what),
         "fault" => event("fault", Tone::Broken, what),
         "alert" => event("alert", Tone::Doubtful, what),
         "fault_over" | "alert_over" => event("over", Tone::Plain, fault_name(what)),
-        "settings" => event("settings", Tone::Plain, &format!("in force: {what}")),
-        "rules" => event("rules", Tone::Plain, &format!("in force: revision {what}")),
-        "rogue_rules" => {
-            let text = format!("in force: rogue rules, revision {what}");
-            event("rules", Tone::Plain, &text)
-        }
+        "settings" => event("settings", Tone::Plain, &in_force_text("settings", what)),
+        "rules" => event("rules", Tone::Plain, &in_force_text("rules", what)),
+        "rogue_rules" => event("rules", Tone::Plain, &in_force_text("rogue rules", what)),
         kind => {
             let by = requester_text(record, symbols);
             let result = result_text(record).map_or_else(String::new, |it| format!(": {it}"));
@@ -393,6 +421,30 @@ fn action_text(
             let text = [by.as_str(), what].join(": ");
             let text = text.trim_end_matches([':', ' ']);
             (kind.to_owned(), Tone::Plain, format!("{text}{result}"))
+        }
+    }
+}
+
+/// `XID 79: the GPU has fallen off the bus`
+fn with_meaning(what: &str) -> String {
+    let code = what
+        .strip_prefix("XID ")
+        .and_then(|code| code.parse::<u64>().ok());
+    code.map_or_else(
+        || what.to_owned(),
+        |code| format!("{what}: {}", xid_meaning(code)),
+    )
+}
+
+/// `new rules in force (revision 89651ac3)`: a timeline has changes only.
+fn in_force_text(what: &str, revision: &str) -> String {
+    /// Enough to tell revisions apart.
+    const SHOWN: usize = 8;
+    match revision {
+        "built-in" => format!("built-in {what} in force"),
+        revision => {
+            let revision: String = revision.chars().take(SHOWN).collect();
+            format!("new {what} in force (revision {revision})")
         }
     }
 }

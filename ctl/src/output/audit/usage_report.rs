@@ -12,8 +12,8 @@ use crate::output::value::{counted, formatted, gpus, size, thousands};
 use gpukill_policy::usage::findings::{ActionTotals, KillTotals, UsageFinding, usage_findings};
 use gpukill_proto::audit::{AuditSummary, OwnerTime, UsageTimes};
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::DeviceId;
-use gpukill_proto::text::format_duration;
+use gpukill_proto::model::{DeviceId, Owner};
+use gpukill_proto::text::{format_duration, quote_for_shell};
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub(crate) struct UsageReportView<'a> {
     /// The host name, as the daemon states it.
     pub host: &'a str,
     pub span: TimeSpan,
+    /// The group of the people in the summary; `None` for all people.
+    pub group: Option<&'a str>,
     pub summary: &'a AuditSummary,
     /// The times of all devices in the period of the same length before; `None` if nothing was
     /// recorded then.
@@ -49,11 +51,15 @@ pub(crate) fn lines(report: &UsageReportView<'_>, style: &OutputStyle) -> Vec<Li
         width: Some(width),
         ..*style
     };
+    let people = match report.group {
+        Some(group) => format!("People of group {}", escaped(group, style.symbols)),
+        None => "People".to_owned(),
+    };
     let mut lines = vec![heading(report, style), Line::default()];
     lines.extend(use_lines(report, style));
     for (title, part) in [
         ("Look at", finding_lines(report, style)),
-        ("People", people_lines(report.summary, style)),
+        (people.as_str(), people_lines(report, style)),
         ("Actions", action_lines(report.totals, style)),
         ("Faults and alerts", fault_lines(report, style)),
     ] {
@@ -232,13 +238,20 @@ fn idle_owner_texts(owner: &OwnerTime, period: &str, style: &OutputStyle) -> (St
     let known = owner.used.busy_ms.saturating_add(owner.used.idle_ms);
     let share = percent(owner.used.idle_ms, known);
     let text = format!("{name} held GPUs idle for {idle} GPU-hours, {share} of the time");
-    let uid = owner.owner.as_ref().and_then(|owner| owner.uid);
-    let command = match uid {
-        // A name can have any character.
-        Some(uid) => format!("audit --user {uid} {period}"),
+    let command = match owner.owner.as_ref().and_then(user_argument) {
+        Some(user) => format!("audit --user {user} {period}"),
         None => format!("audit --summary {period}"),
     };
     (text, command)
+}
+
+/// The owner as an argument of `--user`: the name, or the number if the name would mean another
+/// user, or several.
+fn user_argument(owner: &Owner) -> Option<String> {
+    let name = &owner.name;
+    let is_name = name.parse::<u32>().is_err() && !name.contains(',') && name.trim() == name;
+    let name = quote_for_shell(name).filter(|_| is_name);
+    name.or_else(|| owner.uid.map(|uid| uid.to_string()))
 }
 
 /// The time range as arguments: whole days as dates, other times to the minute.
@@ -291,9 +304,14 @@ fn several(count: u64, one: &str) -> String {
 }
 
 /// The use by each owner.
-fn people_lines(summary: &AuditSummary, style: &OutputStyle) -> Vec<Line> {
+fn people_lines(report: &UsageReportView<'_>, style: &OutputStyle) -> Vec<Line> {
+    let summary = report.summary;
     if summary.owners.is_empty() {
-        return Vec::new();
+        // A group that is mistyped has no people either.
+        let none = report
+            .group
+            .map(|_| "no process of this group used a GPU".to_owned());
+        return text_lines(none.into_iter().collect(), style);
     }
     let mut table = Table::new(vec![
         Column::left("OWNER", WhenNarrow::Shrinks(12)),

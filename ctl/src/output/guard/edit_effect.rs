@@ -6,7 +6,7 @@ use super::violations::{GuardActivity, open_violation_lines};
 use crate::connect::Mode;
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::text::{Line, Tone, escaped, escaped_lines, wrapped_lines};
 use crate::output::value::future_time;
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{GuardMode, OpenViolation, count_jobs};
@@ -20,6 +20,34 @@ pub(crate) struct EditEffect {
     pub(crate) previous: PreviousState,
     /// The open violations, each with its consequence; or why they are not known.
     pub(crate) open: Result<Vec<(OpenViolation, Consequence)>, String>,
+}
+
+impl EditEffect {
+    /// Whether the edit would end jobs, or whether that is not known.
+    pub(crate) fn may_end_jobs(&self) -> bool {
+        let is_end = |(_, consequence): &(OpenViolation, Consequence)| match consequence {
+            Consequence::EndsAtOnce | Consequence::EndsNotBefore(_) => true,
+            Consequence::Nothing | Consequence::DryRun(_) | Consequence::Warned(_) => false,
+        };
+        let may_end = match &self.open {
+            Ok(open) => open.iter().any(is_end),
+            Err(_) => true,
+        };
+        self.mode > GuardMode::DryRun && may_end
+    }
+
+    /// The effect after an edit, when the affected jobs were shown before it.
+    pub(crate) fn without_jobs(self) -> Self {
+        let previous = match self.previous {
+            PreviousState::SameMode => PreviousState::OtherMode,
+            other => other,
+        };
+        Self {
+            previous,
+            open: Ok(Vec::new()),
+            ..self
+        }
+    }
 }
 
 /// How the state before an edit differs.
@@ -50,12 +78,11 @@ pub(crate) fn effect_lines(
         effect.previous,
         PreviousState::Edited | PreviousState::EditedMode
     );
-    let mode = (effect.previous != PreviousState::Edited)
-        .then(|| wrap(&mode_change_text(effect, edit_mode), 0, 2, style.width));
-    let mode = mode.into_iter().flatten();
-    let mut lines: Vec<Line> = mode
-        .map(|text| Line::with_tone(text, Tone::Strong))
-        .collect();
+    let mut lines = Vec::new();
+    if effect.previous != PreviousState::Edited {
+        let text = mode_change_text(effect, edit_mode);
+        lines.extend(wrapped_lines(&text, Tone::Strong, style));
+    }
     match effect.mode {
         GuardMode::Disabled => return lines,
         GuardMode::DryRun if is_of_mode => return lines,
@@ -68,8 +95,7 @@ pub(crate) fn effect_lines(
         Ok(open) => open,
         Err(why) => {
             let text = format!("the affected jobs are not known: {why}; see gpukillctl guard test");
-            let texts = wrap(&escaped(&text, style.symbols), 0, 2, style.width).into_iter();
-            lines.extend(texts.map(|text| Line::with_tone(text, Tone::Doubtful)));
+            lines.extend(escaped_lines(&text, Tone::Doubtful, style));
             return lines;
         }
     };

@@ -6,8 +6,9 @@ use super::violation_text::{
 use super::violations::{GuardActivity, open_violation_lines};
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::text::{Line, Tone, escaped, escaped_lines};
 use crate::output::value::{counted, date_and_time, formatted, thousands};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardStep, MilderPolicy, ReplayReport, RuleName, RuleOutcome, Victim,
     ViolationSubject,
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// would not have ended them.
 pub(crate) type MilderPolicies = BTreeMap<String, MilderPolicy>;
 
-/// The lines of `guard replay`; `rules` names the rules.
+/// The lines of `guard replay`; `rules` names the rules: `of draft.toml`, `in force`.
 pub(crate) fn replay_lines(
     report: &ReplayReport,
     rules: &str,
@@ -29,12 +30,14 @@ pub(crate) fn replay_lines(
     style: &OutputStyle,
 ) -> Vec<Line> {
     let mut lines = vec![heading(report, rules, style), Line::default()];
-    if report.outcomes.is_empty() {
+    if report.evaluated == 0 {
+        lines.push(Line::plain("nothing is recorded in this time"));
+    } else if report.outcomes.is_empty() {
         lines.push(Line::plain("nobody would have been warned or ended"));
     } else {
         lines.extend(outcome_lines(&report.outcomes, style));
         lines.push(Line::default());
-        lines.extend(ended_lines(report, milder, style));
+        lines.extend(job_lines(&replayed_jobs(report), milder, style));
     }
     lines.extend(note_lines(report, milder_policy_texts(milder), style));
     lines
@@ -52,11 +55,12 @@ pub(crate) fn test_lines(
     let activity = mode.map_or(GuardActivity::DryRun, GuardActivity::Trial);
     let mut lines = open_violation_lines(&report.open, &[], activity, now, style);
     // These jobs count as ended and break no rule any more.
-    let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
-    if report.records.iter().any(is_end) {
+    let mut ended = replayed_jobs(report);
+    ended.retain(|job| job.victim.is_some());
+    if !ended.is_empty() {
         let since = "since then these would have been ended";
         lines.extend([Line::default(), Line::plain(since)]);
-        lines.extend(ended_lines(report, milder, style));
+        lines.extend(job_lines(&ended, milder, style));
     }
     let tried = match report.evaluated {
         0 => "no sample was evaluated".to_owned(),
@@ -86,8 +90,11 @@ fn heading(report: &ReplayReport, rules: &str, style: &OutputStyle) -> Line {
         several => format!("{} people", thousands(u64::from(several))),
     };
     let runs = counted(report.runs as usize, "process run");
-    let policies = counted(report.rules as usize, "rule");
-    let text = format!("{length}, {people}, {runs}, {policies} of {rules}");
+    let policies = match report.rules {
+        0 => "no rules".to_owned(),
+        several => counted(several as usize, "rule"),
+    };
+    let text = format!("{length}, {people}, {runs}, {policies} {rules}");
     Line::with_tone(escaped(&text, style.symbols), Tone::Strong).cut(style.width, style.symbols)
 }
 
@@ -139,36 +146,39 @@ fn gpu_hours(ms: u64) -> String {
     }
 }
 
-/// The time of the first warning, by rule and subject.
-type FirstWarnings<'a> = BTreeMap<(&'a RuleName, &'a ViolationSubject), Timestamp>;
+/// A job that rules would have ended, or only warned about.
+struct ReplayedJob<'a> {
+    /// The end; the first warning if there was no end.
+    record: &'a GuardRecord,
+    /// The ended job.
+    victim: Option<&'a Victim>,
+    warned_at: Option<Timestamp>,
+}
 
-/// One line for each job that would have been ended, by the first rule that ends it.
-fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputStyle) -> Vec<Line> {
-    let mut warned: FirstWarnings<'_> = BTreeMap::new();
+/// The jobs in the order of time: each ended job with the first rule that ends it, and the
+/// violations with a warning and no end.
+fn replayed_jobs(report: &ReplayReport) -> Vec<ReplayedJob<'_>> {
+    // The first warning of each violation, and whether a job was ended for it.
+    let mut warned: BTreeMap<(&RuleName, &ViolationSubject), (&GuardRecord, bool)> =
+        BTreeMap::new();
     // A process, and the rule that ended it first: in a replay every rule sees a job as long as
     // it ran.
     let mut ended_by: BTreeMap<(u32, u64), &RuleName> = BTreeMap::new();
-    let mut table = Table::new(vec![
-        Column::left("WHEN", WhenNarrow::Stays),
-        Column::left("WHO", WhenNarrow::Stays),
-        Column::left("GPU", WhenNarrow::Goes(2)),
-        Column::left("PROCESS", WhenNarrow::Shrinks(12)),
-        Column::left("RULE", WhenNarrow::Shrinks(16)),
-        Column::left("WARNED", WhenNarrow::Goes(1)),
-        // `61.0G of 40.0G  busy?`
-        Column::left("AT THE END", WhenNarrow::Shrinks(21)),
-    ]);
-    let mut count = 0;
+    let mut jobs = Vec::new();
     for record in &report.records {
         let key = (&record.rule, &record.subject);
         match &record.step {
             GuardStep::Warned { .. } => {
-                warned.entry(key).or_insert(record.at);
+                warned.entry(key).or_insert((record, false));
             }
             GuardStep::Over | GuardStep::Outdated => {
-                warned.remove(&key);
+                jobs.extend(warned.remove(&key).and_then(only_warned));
             }
             GuardStep::Ended(victim) => {
+                let warning = warned.get_mut(&key).map(|(warning, has_ended)| {
+                    *has_ended = true;
+                    *warning
+                });
                 if victim.leave_to.is_none() {
                     let processes = victim.runs.iter();
                     let mut rules = processes.map(|it| {
@@ -179,10 +189,11 @@ fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputSty
                         continue;
                     }
                 }
-                count += 1;
-                let before = warned.get(&key).copied();
-                let own = milder.get(&victim.job.owner.name).copied();
-                table.push(Row::Cells(row(record, (victim, own), before, style)));
+                jobs.push(ReplayedJob {
+                    record,
+                    victim: Some(victim),
+                    warned_at: warning.map(|warning| warning.at),
+                });
             }
             GuardStep::Violated
             | GuardStep::Exempt(_)
@@ -193,52 +204,105 @@ fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputSty
             | GuardStep::Tripped { .. } => {}
         }
     }
-    if count == 0 {
-        return vec![Line::plain("nobody would have been ended")];
+    // The steps that are not shown may have ends for the other warnings.
+    if report.more_records == 0 {
+        jobs.extend(warned.into_values().filter_map(only_warned));
     }
-    table.lines(style)
+    jobs.sort_indirect_by_key(|job| job.record.at);
+    jobs
 }
 
-fn row(
-    record: &GuardRecord,
-    (victim, own): (&Victim, Option<MilderPolicy>),
-    warned: Option<Timestamp>,
-    style: &OutputStyle,
-) -> Vec<Cell> {
+fn only_warned((warning, has_ended): (&GuardRecord, bool)) -> Option<ReplayedJob<'_>> {
+    (!has_ended).then_some(ReplayedJob {
+        record: warning,
+        victim: None,
+        warned_at: Some(warning.at),
+    })
+}
+
+/// One line for each job.
+fn job_lines(jobs: &[ReplayedJob<'_>], milder: &MilderPolicies, style: &OutputStyle) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if jobs.iter().all(|job| job.victim.is_none()) {
+        lines.push(Line::plain("nobody would have been ended"));
+    }
+    if jobs.is_empty() {
+        return lines;
+    }
+    let mut table = Table::new(vec![
+        Column::left("WHEN", WhenNarrow::Stays),
+        Column::left("WHO", WhenNarrow::Stays),
+        Column::left("GPU", WhenNarrow::Goes(2)),
+        Column::left("PROCESS", WhenNarrow::Shrinks(12)),
+        Column::left("RULE", WhenNarrow::Shrinks(16)),
+        Column::left("WARNED", WhenNarrow::Goes(1)),
+        // `61.0G of 40.0G  busy?`
+        Column::left("AT THE END", WhenNarrow::Shrinks(21)),
+    ]);
+    for job in jobs {
+        table.push(Row::Cells(row(job, milder, style)));
+    }
+    lines.extend(table.lines(style));
+    lines
+}
+
+fn row(job: &ReplayedJob<'_>, milder: &MilderPolicies, style: &OutputStyle) -> Vec<Cell> {
     let text = |text: &str| Cell::plain(escaped(text, style.symbols));
-    let mut at_the_end = measured_text(record.rule.kind, &record.evidence);
-    // A job that is left to the scheduler needs no attention here.
-    let tone = match (own, &victim.leave_to, victim.is_busy) {
-        (Some(own), _, _) => {
-            at_the_end = own_policy_text(own).to_owned();
-            Tone::Plain
-        }
-        (None, Some(command), _) => {
-            at_the_end = format!("left: {command}");
-            Tone::Plain
-        }
-        (None, None, Some(true)) => {
-            at_the_end.push_str("  busy");
-            Tone::Doubtful
-        }
-        (None, None, Some(false)) => Tone::Plain,
-        (None, None, None) => {
-            at_the_end.push_str("  busy?");
-            Tone::Doubtful
-        }
+    let (record, evidence) = (job.record, &job.record.evidence);
+    let who = subject_name(&record.subject, evidence);
+    let (owner, runs, count) = match job.victim {
+        Some(victim) => (&victim.job.owner.name, &victim.runs, victim.count),
+        None => (&who, &evidence.runs, evidence.count),
     };
+    let (at_the_end, tone) = end_text(job, milder.get(owner).copied());
     vec![
         Cell::plain(formatted(record.at, "%a %d %b %H:%M", style.zone)),
-        text(&subject_name(&record.subject, &record.evidence)),
-        Cell::plain(device_indices(&victim.runs)),
-        text(&processes(&victim.runs, victim.count)),
+        text(&who),
+        Cell::plain(device_indices(runs)),
+        text(&processes(runs, count)),
         text(&record.rule.to_string()),
-        Cell::plain(warned.map_or_else(
-            || style.symbols.placeholder().to_owned(),
-            |at| formatted(at, "%H:%M", style.zone),
-        )),
+        Cell::plain(warned_text(job, style)),
         Cell::with_tone(escaped(&at_the_end, style.symbols), tone),
     ]
+}
+
+/// What the job did when it was ended, or why it was not.
+fn end_text(job: &ReplayedJob<'_>, own: Option<MilderPolicy>) -> (String, Tone) {
+    if let Some(own) = own {
+        return (own_policy_text(own).to_owned(), Tone::Plain);
+    }
+    let Some(victim) = job.victim else {
+        return ("warned only".to_owned(), Tone::Plain);
+    };
+    // A job that is left to the scheduler needs no attention here.
+    if let Some(command) = &victim.leave_to {
+        return (format!("left: {command}"), Tone::Plain);
+    }
+    let measured = measured_text(job.record.rule.kind, &job.record.evidence);
+    match victim.is_busy {
+        Some(true) => (measured + "  busy", Tone::Doubtful),
+        Some(false) => (measured, Tone::Plain),
+        None => (measured + "  busy?", Tone::Doubtful),
+    }
+}
+
+/// The time of the first warning, with its day if that is another one.
+fn warned_text(job: &ReplayedJob<'_>, style: &OutputStyle) -> String {
+    /// Seconds within which a day of the week is one day only.
+    const WEEK: u64 = 6 * 24 * 60 * 60;
+    let Some(at) = job.warned_at else {
+        return style.symbols.placeholder().to_owned();
+    };
+    let day = |at| formatted(at, "%F", style.zone);
+    let form = match (
+        day(at) == day(job.record.at),
+        job.record.at.since(at).as_secs(),
+    ) {
+        (true, _) => "%H:%M",
+        (false, ..=WEEK) => "%a %H:%M",
+        (false, _) => "%d %b %H:%M",
+    };
+    formatted(at, form, style.zone)
 }
 
 /// Notes about the replay.
@@ -285,11 +349,7 @@ fn note_lines(report: &ReplayReport, mut texts: Vec<String>, style: &OutputStyle
     if texts.is_empty() {
         return Vec::new();
     }
-    let texts = texts.iter().flat_map(|text| {
-        let lines = wrap(&escaped(text, style.symbols), 0, 2, style.width);
-        lines
-            .into_iter()
-            .map(|text| Line::with_tone(text, Tone::Faint))
-    });
-    std::iter::once(Line::default()).chain(texts).collect()
+    let texts = texts.iter();
+    let lines = texts.flat_map(|text| escaped_lines(text, Tone::Faint, style));
+    std::iter::once(Line::default()).chain(lines).collect()
 }

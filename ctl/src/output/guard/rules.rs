@@ -6,7 +6,7 @@ use crate::connect::Mode;
 use crate::exit::Error;
 use crate::output::print;
 use crate::output::style::{OutputStyle, is_stdout_terminal};
-use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::text::{Line, Tone, escaped, escaped_lines, wrap};
 use crate::output::value::counted;
 use gpukill_policy::guard;
 use gpukill_policy::rogue;
@@ -97,13 +97,7 @@ pub(crate) fn mistake_lines(
     let file = escaped(file, style.symbols);
     let mut lines: Vec<Line> = mistakes
         .iter()
-        .flat_map(|mistake| {
-            let text = escaped(&mistake.to_string(), style.symbols);
-            let texts = wrap(&text, 0, 2, style.width);
-            texts
-                .into_iter()
-                .map(|text| Line::with_tone(text, Tone::Broken))
-        })
+        .flat_map(|mistake| escaped_lines(&mistake.to_string(), Tone::Broken, style))
         .collect();
     let count = counted(mistakes.len(), "mistake");
     lines.push(Line::plain(format!("{file}: {count}")));
@@ -119,13 +113,7 @@ pub(crate) fn checked_lines(
 ) -> Vec<Line> {
     let mut lines: Vec<Line> = lints
         .iter()
-        .flat_map(|warning| {
-            let text = escaped(&warning.to_string(), style.symbols);
-            let texts = wrap(&text, 0, 2, style.width);
-            texts
-                .into_iter()
-                .map(|text| Line::with_tone(text, Tone::Doubtful))
-        })
+        .flat_map(|warning| escaped_lines(&warning.to_string(), Tone::Doubtful, style))
         .collect();
     let file = escaped(file, style.symbols);
     let verdict = match lints.len() {

@@ -1,7 +1,7 @@
 //! Violations in words: who, what, how much.
 
 use crate::output::markers::ends_text;
-use crate::output::value::{self, size};
+use crate::output::value::{self, counted_processes, size};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
     EnforcementOutcome, Evidence, EvidenceProcess, GuardMode, GuardRecord, GuardStep, Measurement,
@@ -225,9 +225,8 @@ pub(super) const SELECTION_NOTE: &str = "1 of several: a job of the lowest prior
 /// `2 processes ended`, `1 of 2 ended: 4711 is stuck in the kernel`
 fn outcome_text(outcome: &EnforcementOutcome) -> String {
     let all = outcome.ended.saturating_add(outcome.left);
-    let processes = if all == 1 { "process" } else { "processes" };
     let count = match outcome.left {
-        0 => format!("{all} {processes} ended"),
+        0 => format!("{} ended", counted_processes(all as usize)),
         _ => format!("{} of {all} ended", outcome.ended),
     };
     match &outcome.why {

@@ -8,7 +8,7 @@ use super::{NoticePlacement, stopped_text};
 use crate::output::markers::WOULD_HAVE_ENDED;
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::text::{Line, Tone, escaped, escaped_lines, wrap, wrapped_lines};
 use crate::output::value::{clock, counted, future_time, past_time, time_or_weekday};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{
@@ -97,8 +97,7 @@ pub(super) fn open_violation_lines(
             &clock(at, now, style),
             NoticePlacement::Violations,
         );
-        let texts = wrap(&text, 0, 2, style.width).into_iter();
-        lines.extend(texts.map(|text| Line::with_tone(text, Tone::Broken)));
+        lines.extend(wrapped_lines(&text, Tone::Broken, style));
     }
     if open.is_empty() {
         return lines;
@@ -143,15 +142,13 @@ pub(super) fn open_violation_lines(
     }
     lines.extend(table.lines(style));
     if open.iter().any(|open| is_one_of_several(open, now)) {
-        let texts = wrap(SELECTION_NOTE, 0, 2, style.width).into_iter();
         lines.push(Line::default());
-        lines.extend(texts.map(|text| Line::with_tone(text, Tone::Faint)));
+        lines.extend(wrapped_lines(SELECTION_NOTE, Tone::Faint, style));
     }
     let warned = |open: &OpenViolation| open.warned_at.is_some() && open.mode > GuardMode::DryRun;
     if matches!(activity, GuardActivity::Active(_)) && open.iter().any(warned) {
-        let texts = wrap(WARNED_NOTE, 0, 2, style.width).into_iter();
         lines.push(Line::default());
-        lines.extend(texts.map(|text| Line::with_tone(text, Tone::Faint)));
+        lines.extend(wrapped_lines(WARNED_NOTE, Tone::Faint, style));
     }
     lines.extend(message_lines(open.iter(), style));
     lines
@@ -173,12 +170,10 @@ fn message_lines<'v>(
     const MOST: usize = 5;
     let of_rule = all.filter_map(|open| Some((&open.rule, open.message.as_deref()?)));
     let by_rule: BTreeMap<&RuleName, &str> = of_rule.into_map();
-    let texts = by_rule.into_iter().take(MOST).flat_map(|(rule, message)| {
-        let text = escaped(&format!("{rule}: {message}"), style.symbols);
-        wrap(&text, 0, 2, style.width)
-    });
-    let mut lines: Vec<Line> = texts
-        .map(|text| Line::with_tone(text, Tone::Faint))
+    let named = by_rule.into_iter().take(MOST);
+    let mut lines: Vec<Line> = named
+        .map(|(rule, message)| format!("{rule}: {message}"))
+        .flat_map(|text| escaped_lines(&text, Tone::Faint, style))
         .collect();
     if !lines.is_empty() {
         lines.insert(0, Line::default());
@@ -253,11 +248,9 @@ fn heading(
         return vec![line];
     }
     let lines = [(count, Tone::Strong), (what, Tone::Plain)].into_iter();
-    let lines = lines.flat_map(|(text, tone)| {
-        let texts = wrap(&text, 0, 2, style.width).into_iter();
-        texts.map(move |text| Line::with_tone(text, tone))
-    });
-    lines.collect()
+    lines
+        .flat_map(|(text, tone)| wrapped_lines(&text, tone, style))
+        .collect()
 }
 
 /// When a job is ended for the violation, when one of several was ended, or that the violation

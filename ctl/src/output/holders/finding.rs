@@ -1,10 +1,10 @@
 //! The findings about memory that no process accounts for, with the evidence and
 //! the remedy.
 
-use crate::output::owner_cells::holder_owner;
+use crate::output::owner_cells::{holder_owner, of_owners};
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::text::{Line, Tone, escaped, wrap};
-use crate::output::value::counted;
+use crate::output::value::{counted, counted_processes};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{Cause, Holder, HolderFinding, HoldersReport, Remedy};
 use gpukill_proto::model::OwnerKind;
@@ -27,7 +27,7 @@ pub(in crate::output) fn lines(report: &HoldersReport, style: &OutputStyle) -> V
             (_, _) => text(finding, &owner_phrase(finding, report, style.symbols)),
         };
         let what = capitalize(&format!("{begins}{what}."));
-        lines.extend(wrapped_lines(&what, 0, Tone::Strong, style));
+        lines.extend(wrapped_lines(&what, Tone::Strong, style));
         let holders: Vec<&Holder> = report.device.holders.iter().collect();
         lines.extend(details(finding, &holders, Some(&report.may_end), style));
     }
@@ -93,13 +93,6 @@ pub(in crate::output) fn text(finding: &HolderFinding, owners: &str) -> String {
     }
 }
 
-fn counted_processes(number: usize) -> String {
-    match number {
-        1 => "1 process".to_owned(),
-        several => format!("{several} processes"),
-    }
-}
-
 /// ` of carol`, ` of carol and dana`; empty when none is known.
 fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbols) -> String {
     let pids: BTreeSet<u32> = finding.pids.iter().copied().into_set();
@@ -108,12 +101,7 @@ fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbol
     let names: BTreeSet<String> = concerned
         .map(|holder| holder_owner(holder, symbols))
         .into_set();
-    match names.into_iter().collect::<Vec<_>>().as_slice() {
-        [] => String::new(),
-        [one] => format!(" of {one}"),
-        [one, other] => format!(" of {one} and {other}"),
-        several => format!(" of {} users", several.len()),
-    }
+    of_owners(&names.into_iter().collect::<Vec<_>>())
 }
 
 /// The remedy.
@@ -143,7 +131,7 @@ fn remedy_lines(
         }
         (Remedy::Wait, _) => "It frees itself: wait".to_owned(),
     };
-    wrapped_lines(&words, 0, Tone::Plain, style)
+    wrapped_lines(&words, Tone::Plain, style)
 }
 
 fn parent_name<'a>(
@@ -219,7 +207,7 @@ fn end_lines(
             false => format!("{purpose}, ask {asked} to end {them}"),
             true => format!("About the others, ask {asked}"),
         };
-        lines.extend(wrapped_lines(&words, 0, Tone::Plain, style));
+        lines.extend(wrapped_lines(&words, Tone::Plain, style));
     }
     lines
 }
@@ -244,12 +232,9 @@ fn bullet(item: &str, style: &OutputStyle) -> Vec<Line> {
         .collect()
 }
 
-fn wrapped_lines(text: &str, indent: usize, tone: Tone, style: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&escaped(text, style.symbols), indent, indent, style.width);
-    texts
-        .into_iter()
-        .map(|text| Line::with_tone(text, tone))
-        .collect()
+fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(&escaped(text, style.symbols), 0, 0, style.width).into_iter();
+    texts.map(|text| Line::with_tone(text, tone)).collect()
 }
 
 fn capitalize(text: &str) -> String {

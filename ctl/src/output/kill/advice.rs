@@ -2,13 +2,8 @@
 //! it as intended whatever names it contains.
 
 use super::super::style::{OutputStyle, Symbols};
-use super::super::text::{Line, Tone, escaped, width, wrap};
+use super::super::text::{Line, Tone, escaped, width, wrapped_lines};
 use gpukill_proto::text::quote_for_shell;
-
-pub(super) fn sentence_lines(words: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(words, 0, 2, style.width).into_iter();
-    texts.map(|text| Line::with_tone(text, tone)).collect()
-}
 
 /// A sentence and a command; the command follows on the same line if it fits, else on the next.
 pub(super) fn with_command(
@@ -17,7 +12,7 @@ pub(super) fn with_command(
     tone: Tone,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = sentence_lines(words, tone, style);
+    let mut lines = wrapped_lines(words, tone, style);
     let used = lines.last().map_or(0, Line::width);
     let fits = style
         .width

@@ -1,8 +1,8 @@
 //! The last lines of a dry run: nothing was ended, and the command that ends the processes.
 
 use super::super::style::{OutputStyle, Symbols};
-use super::super::text::{Line, Tone};
-use super::advice::{printable_shell_word, sentence_lines, with_command};
+use super::super::text::{Line, Tone, wrapped_lines};
+use super::advice::{printable_shell_word, with_command};
 use gpukill_policy::kill::consent::Consent;
 use std::ffi::OsString;
 
@@ -15,13 +15,13 @@ pub(crate) fn dry_run_lines(
 ) -> Vec<Line> {
     let nothing = "dry run: nothing was ended";
     match consent.map(|consent| real_command(arguments, consent, style.symbols)) {
-        None => sentence_lines(
+        None => wrapped_lines(
             "dry run: nothing was ended, and nothing would be",
             Tone::Plain,
             style,
         ),
         // A word of it cannot be printed.
-        Some(None) => sentence_lines(nothing, Tone::Plain, style),
+        Some(None) => wrapped_lines(nothing, Tone::Plain, style),
         Some(Some(command)) => with_command(
             &format!("{nothing}; the real run:"),
             &command,

@@ -2,10 +2,10 @@
 //! records.
 
 use super::super::style::OutputStyle;
-use super::super::text::{Line, Tone, escaped};
+use super::super::text::{Line, Tone, escaped, wrapped_lines};
 use super::super::value::counted;
 use super::KillResult;
-use super::advice::{printable_shell_word, sentence_lines, with_command};
+use super::advice::{printable_shell_word, with_command};
 use super::rows::parent_text;
 use gpukill_proto::kill::{Outcome, RemainingJob, Respawn, Stage};
 use gpukill_proto::model::Unit;
@@ -33,17 +33,17 @@ pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> 
     if report.stage == Stage::Interrupted {
         let words = "gpukilld stopped before it was done: the outcome of processes that are not \
                      named here is not known";
-        lines.extend(sentence_lines(words, Tone::Broken, style));
+        lines.extend(wrapped_lines(words, Tone::Broken, style));
     }
     if let Some(why) = &report.unchecked {
         let why = escaped(why, style.symbols);
         let words = format!("other processes of the job may be left: {why}");
-        lines.extend(sentence_lines(&words, Tone::Doubtful, style));
+        lines.extend(wrapped_lines(&words, Tone::Doubtful, style));
     }
     if let Some(why) = &report.unrecorded {
         let why = escaped(why, style.symbols);
         let words = format!("not recorded: {why}; it is only in the daemon's log");
-        lines.extend(sentence_lines(&words, Tone::Doubtful, style));
+        lines.extend(wrapped_lines(&words, Tone::Doubtful, style));
     }
     lines
 }
@@ -62,7 +62,7 @@ pub(super) fn remaining_job_lines(
     };
     if !is_present {
         let words = format!("{words}, and no GPU is used there");
-        return sentence_lines(&words, Tone::Doubtful, style);
+        return wrapped_lines(&words, Tone::Doubtful, style);
     }
     let words = format!("{words}; to end it whole:");
     let command = format!("gpukillctl kill {} --scope job", remaining.pid);
@@ -78,7 +78,7 @@ pub(super) fn undetermined_lines(number: u32, style: &OutputStyle) -> Vec<Line> 
             "{several} other processes may match, and are left alone: too little is known of them"
         ),
     };
-    sentence_lines(&words, Tone::Doubtful, style)
+    wrapped_lines(&words, Tone::Doubtful, style)
 }
 
 fn has_same_starter(one: &Respawn, other: &Respawn) -> bool {
@@ -115,18 +115,18 @@ fn respawn_lines(first: &Respawn, same: &[&Respawn], me: u32, style: &OutputStyl
                     let words = format!("{words}; stop that{owner}:");
                     with_command(&words, &command, Tone::Doubtful, style)
                 }
-                None => sentence_lines(&words, Tone::Doubtful, style),
+                None => wrapped_lines(&words, Tone::Doubtful, style),
             }
         }
         (None, Some(parent)) => {
             let parent = parent_text(parent, style.symbols);
             let words = format!("{parent} starts {pronoun} again, as {pids}: end that first");
-            sentence_lines(&words, Tone::Doubtful, style)
+            wrapped_lines(&words, Tone::Doubtful, style)
         }
         (None, None) => {
             let name = escaped(&first.name, style.symbols);
             let words = format!("{name} was started again, as {pids}");
-            sentence_lines(&words, Tone::Doubtful, style)
+            wrapped_lines(&words, Tone::Doubtful, style)
         }
     }
 }

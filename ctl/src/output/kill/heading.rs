@@ -2,6 +2,7 @@
 //! GPUs, the memory.
 
 use super::super::holders::gpu_ranges;
+use super::super::owner_cells::of_owners;
 use super::super::style::Symbols;
 use super::super::table::Cell;
 use super::super::text::{Tone, escaped};
@@ -51,13 +52,10 @@ pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
             }
         }
         (_, Some(job), _) => {
-            let (job, of) = (escaped(&job.to_string(), symbols), owner_phrase(&owners));
+            let (job, of) = (escaped(&job.to_string(), symbols), of_owners(&owners));
             format!("{number} processes{of} in job {job}{gpus_and_memory}")
         }
-        (_, None, _) => format!(
-            "{number} processes{}{gpus_and_memory}",
-            owner_phrase(&owners)
-        ),
+        (_, None, _) => format!("{number} processes{}{gpus_and_memory}", of_owners(&owners)),
     };
     description + &others
 }
@@ -83,15 +81,6 @@ pub(super) fn is_whole(job: &Job, plan: &KillPlan) -> bool {
         KillScope::Process | KillScope::Tree => false,
     };
     wide && plan.remaining_jobs.iter().all(|rest| rest.job != *job)
-}
-
-fn owner_phrase(owners: &[String]) -> String {
-    match owners {
-        [] => String::new(),
-        [one] => format!(" of {one}"),
-        [one, other] => format!(" of {one} and {other}"),
-        several => format!(" of {} users", several.len()),
-    }
 }
 
 /// ` on GPUs 0-3`; a single process without a GPU is marked, because it may be the wrong one.

@@ -2,9 +2,9 @@
 
 use super::super::holders::gpu_ranges;
 use super::super::style::OutputStyle;
-use super::super::text::{Line, Tone};
+use super::super::text::{Line, Tone, wrapped_lines};
 use super::super::value::gib;
-use super::advice::{sentence_lines, with_command};
+use super::advice::with_command;
 use super::heading::{HeldMemory, held_memory, size_text};
 use super::rows::seconds_text;
 use gpukill_policy::kill::outcome::is_missing;
@@ -27,11 +27,8 @@ pub(super) fn lines(plan: &KillPlan, report: &KillReport, style: &OutputStyle) -
         } else {
             Tone::Doubtful
         };
-        lines.extend(sentence_lines(
-            &format!("memory: {}", parts.join("; ")),
-            tone,
-            style,
-        ));
+        let words = format!("memory: {}", parts.join("; "));
+        lines.extend(wrapped_lines(&words, tone, style));
     }
     for memory in &report.memory {
         if let Some(words) = missing_text(memory) {

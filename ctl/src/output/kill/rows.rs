@@ -20,23 +20,19 @@ pub(super) struct ProcessRow {
 
 /// The row of a planned process that is not ended or that is protected.
 pub(super) fn target_row(target: &KillTarget, symbols: Symbols) -> Option<ProcessRow> {
-    let (state, tone, text) = match &target.action {
+    let (state, text) = match &target.action {
         PlannedAction::End(_) => {
             let why = escaped(target.overridden.as_ref()?, symbols);
-            ("protected", Tone::Doubtful, format!("{why}: overridden"))
+            ("protected", format!("{why}: overridden"))
         }
-        PlannedAction::Protected(protected) => (
-            "protected",
-            Tone::Doubtful,
-            protected_line(protected, symbols),
-        ),
-        PlannedAction::Denied(ask) => ("denied", Tone::Doubtful, denied_text(target, ask, symbols)),
-        PlannedAction::Unclear(why) => ("unclear", Tone::Doubtful, escaped(why, symbols)),
-        PlannedAction::Zombie(parent) => ("zombie", Tone::Doubtful, zombie_text(parent, symbols)),
+        PlannedAction::Protected(protected) => ("protected", protected_line(protected, symbols)),
+        PlannedAction::Denied(ask) => ("denied", denied_text(target, ask, symbols)),
+        PlannedAction::Unclear(why) => ("unclear", escaped(why, symbols)),
+        PlannedAction::Zombie(parent) => ("zombie", zombie_text(parent, symbols)),
     };
     Some(ProcessRow {
         state,
-        tone,
+        tone: Tone::Doubtful,
         pid: target.key.pid,
         command: command_text(&target.command, &target.name, symbols),
         what: text,
@@ -82,10 +78,10 @@ pub(super) fn outcome_row(
         ),
         Outcome::Protected(why) => ("protected", Tone::Doubtful, text(why)),
         Outcome::Denied(ask) => {
-            let detail = target.map_or_else(
-                || format!("ask {}", text(ask)),
-                |target| denied_text(target, ask, symbols),
-            );
+            let detail = match target {
+                Some(target) => denied_text(target, ask, symbols),
+                None => format!("ask {}", text(ask)),
+            };
             ("denied", Tone::Doubtful, detail)
         }
         Outcome::Unclear(why) => (

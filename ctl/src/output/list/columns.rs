@@ -2,7 +2,7 @@
 
 use crate::output::style::OutputStyle;
 use crate::output::table::Table;
-use crate::output::text::{Line, Tone, wrap};
+use crate::output::text::{Line, Tone, wrapped_lines};
 use gpukill_proto::settings::value::choice_error;
 
 /// A column that can be requested by name.
@@ -87,8 +87,7 @@ impl<C: NamedColumn> ColumnChoice<C> {
             names.join(", "),
             table.full_width()
         );
-        let texts = wrap(&text, 0, 2, style.width).into_iter();
-        let lines = texts.map(|text| Line::with_tone(text, Tone::Doubtful));
+        let lines = wrapped_lines(&text, Tone::Doubtful, style);
         std::iter::once(Line::default()).chain(lines).collect()
     }
 

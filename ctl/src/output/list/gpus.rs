@@ -7,14 +7,14 @@ use crate::output::age::{AgeColumn, age};
 use crate::output::list::columns::NamedColumn as _;
 use crate::output::list::processes::with_end_time;
 use crate::output::list::view::{View, has_a_row};
-use crate::output::loss::loss_text;
+use crate::output::loss::{loss_text, xid_text};
 use crate::output::owner_cells::process_owner;
 use crate::output::style::{Density, OutputStyle, Symbols};
 use crate::output::table::{Cell, Row, Table};
 use crate::output::text::{Line, Tone, escaped};
 use crate::output::value::{bar, counted, gib, percent_cell, reading, size, size_cell};
 use columns::GpuColumn;
-use gpukill_policy::health::device_problems;
+use gpukill_policy::health::{device_problems, recent_xid};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::json::top_process;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
@@ -86,8 +86,10 @@ pub(in crate::output) fn table(
             table.push(row.message_row(&shown, message));
         } else {
             table.push(Row::Cells(shown.iter().map(|it| (it.cell)(&row)).collect()));
-            for (_, complaint) in device_problems(device) {
-                let message = Cell::with_tone(escaped(&complaint, style.symbols), Tone::Broken);
+            let xid = recent_xid(device, snapshot.taken_at).map(|it| xid_text(it, now, style));
+            let problems = device_problems(device).into_iter().map(|(_, what)| what);
+            for problem in xid.into_iter().chain(problems) {
+                let message = Cell::with_tone(escaped(&problem, style.symbols), Tone::Broken);
                 table.push(row.message_row(&shown[..1], message));
             }
             for instance in instances::rows(&row) {
@@ -149,16 +151,19 @@ pub(in crate::output) fn is_suspended(device: &Device) -> bool {
     device.vitals.suspended.known() == Some(&true)
 }
 
-/// The index of a device, marked if it has a fault or an alert: `!3`.
+/// The index of a device, marked if it has a fault, an alert or a recent XID: `!3`.
 fn index(row: &DeviceRow<'_>) -> Cell {
-    let index = row.device.index;
+    let (device, index) = (row.device, row.device.index);
     let faults = row.snapshot.faults.iter();
     let mut faults = faults.filter(|fault| fault.gpu_index() == Some(index));
-    let Some(first) = faults.next() else {
+    let first = faults.next();
+    // The message about a lost device has its XID.
+    let has_xid = device.lost.is_none() && recent_xid(device, row.snapshot.taken_at).is_some();
+    if first.is_none() && !has_xid {
         return Cell::plain(index.to_string());
-    };
-    let is_fault = !first.code.is_alert() || faults.any(|fault| !fault.code.is_alert());
-    let tone = match is_fault {
+    }
+    let mut all = first.into_iter().chain(faults);
+    let tone = match has_xid || all.any(|fault| !fault.code.is_alert()) {
         true => Tone::Broken,
         false => Tone::Doubtful,
     };
@@ -368,9 +373,17 @@ fn idle_text(process: &GpuProcess, taken_at: Timestamp) -> Option<String> {
 /// How long a process has not used its device; `None` when it used the device recently, or when
 /// that is not known.
 pub(in crate::output) fn idle_time(process: &GpuProcess, taken_at: Timestamp) -> Option<Duration> {
+    time_since_use(process, taken_at).filter(|length| *length >= MIN_IDLE)
+}
+
+/// How long a process has not used its device, however short; `None` when that is not known.
+pub(in crate::output) fn time_since_use(
+    process: &GpuProcess,
+    taken_at: Timestamp,
+) -> Option<Duration> {
     let last_active = process.last_active.known()?;
     let since = last_active.or_else(|| process.first_seen.known().copied())?;
-    Some(taken_at.since(since)).filter(|length| *length >= MIN_IDLE)
+    Some(taken_at.since(since))
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use crate::output::loss::loss_text;
 use crate::output::markers::RuleColumn;
 use crate::output::owner_cells::location;
 use crate::output::rogue::RogueColumn;
-use crate::output::style::{OutputStyle, Symbols};
+use crate::output::style::{Density, OutputStyle, Symbols};
 use crate::output::table::{Cell, Row, Table};
 use crate::output::text::{Line, Tone, escaped};
-use crate::output::value::{percent_cell, reading};
+use crate::output::value::{percent_cell, reading, size_cell};
 use columns::ProcessColumn;
 use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
@@ -123,13 +123,6 @@ struct ProcessRow<'a> {
     markers: MarkerColumns<'a>,
     taken_at: Timestamp,
     style: &'a OutputStyle,
-}
-
-/// The memory of a device that no process explains.
-struct UnattributedRow<'a> {
-    device: &'a Device,
-    age: AgeColumn,
-    symbols: Symbols,
 }
 
 impl<'a> ProcessTable<'a> {
@@ -252,15 +245,28 @@ impl<'a> ProcessTable<'a> {
     fn unattributed_row(&self, device: &Device) -> Option<Row> {
         let memory = device.memory_unattributed.last_known();
         memory.filter(|bytes| bytes.0 > 0 && self.view.only.is_none())?;
-        let row = UnattributedRow {
-            device,
-            age: self.markers.age,
-            symbols: self.style.symbols,
+        let command = match self.style.density() {
+            Density::Compact => "holders",
+            Density::Full => "gpukillctl holders",
         };
-        let columns = self.columns.iter();
-        Some(Row::Cells(
-            columns.map(|it| (it.unattributed_cell)(&row)).collect(),
-        ))
+        let message = format!("unattributed: {command} --gpu {}", device.index);
+        let mut message = Cell::with_tone(message, Tone::Doubtful);
+        let size = size_cell(&device.memory_unattributed);
+        let mut columns = self.columns.iter();
+        let Some(memory) = columns.position(|column| column.name() == "memory") else {
+            message.text.insert_str(0, &format!("{} ", size.text));
+            return Some(self.message_row(device, message));
+        };
+        // The message needs no column of its own, which would take room from real commands.
+        let before = self.columns.iter().take(memory);
+        let mut cells: Vec<Cell> = before
+            .map(|column| match column.name() {
+                "gpu" => index(device),
+                _ => Cell::plain(self.style.symbols.placeholder()),
+            })
+            .collect();
+        cells.push(size);
+        Some(Row::Spanning(cells, message))
     }
 }
 

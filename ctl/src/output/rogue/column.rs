@@ -30,20 +30,15 @@ impl<'a> RogueColumn<'a> {
         find_mark(process, self.0).is_some()
     }
 
-    /// The cell of a process, if the column is needed.
-    pub(in crate::output) fn cell(self, process: &GpuProcess, symbols: Symbols) -> Option<Cell> {
+    /// The cell of a process.
+    pub(in crate::output) fn cell(self, process: &GpuProcess, symbols: Symbols) -> Cell {
         match find_mark(process, self.0) {
             Some(VerdictSummary { risk, threat, .. }) => {
                 let text = format!("{} {}", risk.name(), threat.label());
-                Some(Cell::with_tone(text, risk_tone(risk)))
+                Cell::with_tone(text, risk_tone(risk))
             }
-            None => self.empty_cell(symbols),
+            None => Cell::plain(symbols.placeholder()),
         }
-    }
-
-    /// The cell of a row without a process, if the column is needed.
-    pub(in crate::output) fn empty_cell(self, symbols: Symbols) -> Option<Cell> {
-        self.is_needed().then(|| Cell::plain(symbols.placeholder()))
     }
 }
 

@@ -1,12 +1,12 @@
 //! The output of a scan: the processes, the indicators and the recommended actions.
 
 use super::process::indicator_weight;
-use super::{FAMILIES_LEGEND, no_action_reason, process_count, risk_tone};
+use super::{FAMILIES_LEGEND, no_action_reason, risk_tone};
 use crate::output::owner_cells::owner_name;
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::text::{Line, Tone, escaped, wrap};
-use crate::output::value::{counted, gpus, time_or_weekday};
+use crate::output::text::{Line, Tone, escaped, wrap, wrapped_lines};
+use crate::output::value::{counted, counted_processes, gpus, time_or_weekday};
 use gpukill_policy::rogue::advice::{Advice, AdviceKind, advice};
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::json::{RecommendationDocument, ScanDocument};
@@ -20,7 +20,8 @@ use std::time::Duration;
 pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let processes = evaluated_text(report);
     if report.findings.is_empty() {
-        return wrapped(&format!("nothing found: {processes} evaluated"), style);
+        let text = format!("nothing found: {processes} evaluated");
+        return wrapped_lines(&text, Tone::Plain, style);
     }
     let mut table = Table::new(vec![
         Column::left("RISK", WhenNarrow::Stays),
@@ -48,10 +49,8 @@ pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyl
         0 => String::new(),
         more => format!(", and {more} more, none of them worse"),
     };
-    lines.extend(wrapped(
-        &format!("{found}{more}: {processes} evaluated"),
-        style,
-    ));
+    let text = format!("{found}{more}: {processes} evaluated");
+    lines.extend(wrapped_lines(&text, Tone::Plain, style));
     lines
 }
 
@@ -74,13 +73,8 @@ fn evaluated_text(report: &ScanReport) -> String {
         hours if length == Duration::from_secs(hours * 3_600) => format!("{hours} h"),
         _ => format_duration(length),
     };
-    let processes = process_count(report.evaluated as usize);
+    let processes = counted_processes(report.evaluated as usize);
     format!("{processes} of the last {length}")
-}
-
-fn wrapped(text: &str, style: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(text, 0, 2, style.width).into_iter();
-    texts.map(Line::plain).collect()
 }
 
 fn row(finding: &RogueFinding, style: &OutputStyle) -> Vec<Cell> {

@@ -4,7 +4,7 @@ mod guard;
 
 use crate::output::style::OutputStyle;
 use crate::output::text::{Line, escaped};
-use crate::output::value::{counted, disk_size};
+use crate::output::value::{counted, counted_processes, disk_size};
 use gpukill_proto::json::report::{
     BackendPart, DaemonPart, DevicePart, FaultPart, RecentPart, ReportDocument, SettingPart,
     SettingValueDocument, SocketPart, Version,
@@ -286,10 +286,7 @@ fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
 }
 
 fn process_count(number: u64) -> String {
-    match number {
-        1 => "1 process".to_owned(),
-        several => format!("{several} processes"),
-    }
+    counted_processes(usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 fn device(device: &DevicePart) -> String {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::output::audit::actions::ActionEntry;
-use crate::output::audit::history::Coverage;
+use crate::output::audit::history::{Coverage, Remaining, table_lines};
 use crate::output::audit::summary::{SummaryView, lines as summary_lines, weekly};
 use crate::output::fixtures::{actions, id, older_records, runs, series, summary};
 use gpukill_proto::audit::{ActionRecord, AuditSeries, AuditSummary, Gap, RunRecord, UsageTimes};
@@ -22,32 +22,14 @@ const WEEK: TimeSpan = TimeSpan {
     until: NOW,
 };
 
-fn ascii(width: usize) -> OutputStyle {
-    OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(width))
-    }
-}
-
-fn colored(width: usize) -> OutputStyle {
-    OutputStyle {
-        color: true,
-        ..style(Some(width))
-    }
-}
-
 fn of_a_week(summary: &AuditSummary) -> SummaryView<'_> {
     SummaryView {
         summary,
         span: WEEK,
         only: vec![],
+        recorded_since: Some(NOW.plus_seconds(-30 * 86_400)),
         now: NOW,
     }
-}
-
-fn check_width(text: &str, width: usize) {
-    let too_wide = text.lines().find(|line| text::width(line) > width);
-    assert_eq!(too_wide, None, "{width}");
 }
 
 #[test]
@@ -60,18 +42,74 @@ fn runs_end_with_the_newest_at_every_width() {
         gaps: vec![gap],
         recorded_since: None,
     };
-    for width in [80, 100, 120, 160] {
-        let style = style(Some(width));
-        let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
-        check_width(&shown, width);
-        check(&format!("audit-runs-{width}.txt"), &shown);
-    }
-    let style = ascii(100);
-    let shown = text(&RunRecord::lines(&runs(), WEEK, &coverage, &style), &style);
+    check_widths("audit-runs", &[80, 100, 120, 160], WRAPPED, |style| {
+        let lines = table_lines(&runs(), WEEK, &coverage, Remaining::None, style);
+        text(&lines, style)
+    });
+    let style = ascii(Some(100));
+    let lines = table_lines(&runs(), WEEK, &coverage, Remaining::None, &style);
+    let shown = text(&lines, &style);
     assert!(shown.is_ascii(), "{shown}");
-    let nothing = text(&RunRecord::lines(&[], WEEK, &coverage, &style), &style);
-    assert!(nothing.starts_with("no runs | "), "{nothing}");
-    assert!(nothing.contains("Not seen: "), "{nothing}");
+}
+
+#[test]
+fn time_of_a_run_is_what_was_seen() {
+    let style = style(None);
+    let mut run = runs()[0].clone();
+    (run.from, run.until) = (NOW.plus_seconds(-7_200), NOW);
+    let gap = |from: i64, until: i64| Gap {
+        from: NOW.plus_seconds(from),
+        until: NOW.plus_seconds(until),
+    };
+    for (gaps, time, is_marked) in [
+        (vec![], " 2h 0m ", false),
+        (vec![gap(-90_000, -7_200)], " 2h 0m ", false),
+        (vec![gap(-90_000, -6_600), gap(-3_600, -14)], " 50m*", true),
+        (vec![gap(-90_000, 600)], " 0s*", true),
+    ] {
+        let coverage = Coverage {
+            gaps,
+            recorded_since: None,
+        };
+        let lines = RunRecord::lines(std::slice::from_ref(&run), WEEK, &coverage, &style);
+        let shown = text(&lines, &style);
+        assert!(shown.contains(time), "{time}: {shown}");
+        assert_eq!(shown.contains("* seen in parts only"), is_marked, "{shown}");
+    }
+}
+
+#[test]
+fn table_names_what_is_not_recorded_and_that_there_is_more() {
+    let style = style(None);
+    let coverage = Coverage {
+        gaps: vec![Gap {
+            from: NOW.plus_seconds(-40_000),
+            until: NOW.plus_seconds(-39_280),
+        }],
+        recorded_since: Some(NOW.plus_seconds(-86_400)),
+    };
+    let last = |runs: &[RunRecord], rest| {
+        let shown = text(&table_lines(runs, WEEK, &coverage, rest, &style), &style);
+        shown
+            .lines()
+            .skip(runs.len())
+            .map(ToOwned::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let nothing = last(&[], Remaining::None);
+    assert_eq!(
+        nothing,
+        [
+            "no runs · 2026-11-14 14:02:31 to 2026-11-21 14:02:31",
+            "Not seen: Sat 02:55 to 03:07",
+            "Not seen: nothing is recorded before 2026-11-20 14:02:31",
+        ]
+    );
+    let more = last(&runs(), Remaining::More);
+    assert_eq!(
+        more.last().map(String::as_str),
+        Some("there are more: --limit 0 shows all")
+    );
 }
 
 #[test]
@@ -85,10 +123,10 @@ fn series_is_a_table_or_a_chart() {
             let table = text(&lines(&shown, DAY, &style), &style);
             let chart = text(&plot_lines(&shown, DAY, &style), &style);
             let screen = format!("{table}\n{chart}");
-            check_width(&screen, width);
+            check_fits(&screen, width, WRAPPED);
             check(&format!("audit-series-{name}-{width}.txt"), &screen);
         }
-        let style = ascii(80);
+        let style = ascii(Some(80));
         let chart = text(&plot_lines(&shown, DAY, &style), &style);
         assert!(chart.is_ascii(), "{chart}");
         let rows = csv(&SeriesDocument::from(&shown)).expect("plain values");
@@ -134,38 +172,30 @@ fn samples_are_newest_first() {
 
 #[test]
 fn older_record_shows_the_covered_time() {
-    for width in [100, 60] {
-        let style = style(Some(width));
-        let shown = text(
-            &AuditRecord::lines(&older_records(), DAY, &Coverage::default(), &style),
-            &style,
-        );
-        check_width(&shown, width);
-        check(&format!("audit-older-{width}.txt"), &shown);
-    }
+    check_widths("audit-older", &[100, 60], WRAPPED, |style| {
+        let lines = AuditRecord::lines(&older_records(), DAY, &Coverage::default(), style);
+        text(&lines, style)
+    });
 }
 
 #[test]
 fn summary_at_every_width() {
     let summary = summary();
     let shown = of_a_week(&summary);
-    for width in [120, 80, 40] {
-        let style = style(Some(width));
-        let screen = text(&summary_lines(&shown, &style), &style);
-        check_width(&screen, width);
-        check(&format!("summary-{width}.txt"), &screen);
-    }
+    check_widths("summary", &[120, 80, 40], WRAPPED, |style| {
+        text(&summary_lines(&shown, style), style)
+    });
     let style = colored(120);
     let screen = text(&summary_lines(&shown, &style), &style);
     check("summary-colored.txt", &screen);
-    let style = ascii(80);
+    let style = ascii(Some(80));
     let of_alice = SummaryView {
         only: vec![("--user", "alice"), ("--gpu", "0-3")],
         ..shown
     };
     let screen = text(&summary_lines(&of_alice, &style), &style);
     assert!(screen.is_ascii(), "{screen}");
-    check_width(&screen, 80);
+    check_fits(&screen, 80, WRAPPED);
     check("summary-ascii.txt", &screen);
 }
 
@@ -199,7 +229,7 @@ fn weeks_are_a_line_each() {
     for (name, style) in [
         ("80", style(Some(80))),
         ("40", style(Some(40))),
-        ("ascii", ascii(100)),
+        ("ascii", ascii(Some(100))),
     ] {
         let screen = text(&weekly(&shown, &style), &style);
         check(&format!("weekly-{name}.txt"), &screen);
@@ -212,12 +242,8 @@ fn acted(entries: Vec<ActionRecord>, style: &OutputStyle) -> Vec<Line> {
         let is_there = record.device == Some(id(7));
         ActionEntry::new(record, is_there.then_some(7)).trim_for_table()
     });
-    ActionEntry::lines(
-        &entries.collect::<Vec<_>>(),
-        WEEK,
-        &Coverage::default(),
-        style,
-    )
+    let entries: Vec<ActionEntry> = entries.collect();
+    ActionEntry::lines(&entries, WEEK, &Coverage::default(), style)
 }
 
 #[test]
@@ -225,10 +251,10 @@ fn actions_show_who_asked_and_the_result() {
     for (name, style, width) in [
         ("120", style(Some(120)), 120),
         ("80", style(Some(80)), 80),
-        ("ascii", ascii(120), 120),
+        ("ascii", ascii(Some(120)), 120),
     ] {
         let screen = text(&acted(actions(), &style), &style);
-        check_width(&screen, width);
+        check_fits(&screen, width, WRAPPED);
         assert!(name != "ascii" || screen.is_ascii(), "{screen}");
         check(&format!("actions-{name}.txt"), &screen);
     }
@@ -245,7 +271,7 @@ fn json_has_the_whole_summary_and_actions() {
     let document = json::pretty(&WeeklyDocument::from(&summary));
     check("weekly.json", &document.expect("plain values"));
     let weeks: Vec<WeekDocument> = summary.weeks.iter().map(WeekDocument::from).collect();
-    let rows = csv::weeks(&weeks, Header::First);
+    let rows = csv::documents(WeekDocument::FIELDS, &weeks, Header::First);
     check("weekly.csv", &rows.expect("texts"));
     let documents: Vec<ActionDocument> = actions().iter().map(ActionDocument::from).collect();
     let document = json::pretty(&documents);
@@ -308,10 +334,8 @@ fn records_cannot_control_the_terminal() {
         text(&acted(entries.clone(), &style), &style),
         json::pretty(&SummaryDocument::from(&summary)).expect("plain values"),
         json::pretty(&documents).expect("plain values"),
-        csv::weeks(&weeks, Header::First).expect("texts"),
+        csv::documents(WeekDocument::FIELDS, &weeks, Header::First).expect("texts"),
         csv::actions(&documents, Header::First).expect("texts"),
     ];
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }

@@ -9,13 +9,13 @@ use crate::connect::Mode;
 use crate::output::fixtures::{
     edited, explanations, guard_report, hostile, mistakes, replayed, violations, warnings,
 };
-use crate::output::guard::MilderPolicies;
 use crate::output::guard::rules::{Difference, EditView, guard_summary};
+use crate::output::guard::{self, MilderPolicies};
 use gpukill_policy::guard::rules::description::{PolicyDescription, describe_policies};
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, MilderPolicy, OpenViolation, ProcessGuardStatus,
-    ReplayReport, ViolationMark, ViolationPage, find_marks,
+    EditReport, GuardMode, GuardRecord, GuardReport, GuardStep, MilderPolicy, OpenViolation,
+    ProcessGuardStatus, ReplayReport, ViolationMark, ViolationPage, find_marks,
 };
 use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::model::NetworkRole;
@@ -140,11 +140,7 @@ fn explain_names_broken_rules_and_limits() {
         if let Reading::Value(ruled) = &mut notebook.guard {
             ruled.violations[0].mode = mode;
         }
-        let style = style(None);
-        let shown = text(
-            &explain::lines(&notebook, ExplainDetail::Usual, &style),
-            &style,
-        );
+        let shown = explanation_text(&notebook, &style(None));
         shown.matches("gpukillctl guard snooze 51002").count()
     };
     let modes = [GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce];
@@ -181,20 +177,14 @@ fn explain_names_broken_rules_and_limits() {
         ),
     ] {
         protected.uses[0].1.network_role = role;
-        let shown = text(
-            &explain::lines(&protected, ExplainDetail::Usual, &style(None)),
-            &style(None),
-        );
+        let shown = explanation_text(&protected, &style(None));
         assert!(shown.contains(&format!("\n network  {row}")), "{shown}");
         let limits = "\n limits   none: no rule applies, because protect.users names its owner\n";
         assert!(shown.contains(limits), "{shown}");
     }
     let mut hidden = notebook;
     hidden.guard = Reading::Withheld;
-    let shown = text(
-        &explain::lines(&hidden, ExplainDetail::Usual, &style(None)),
-        &style(None),
-    );
+    let shown = explanation_text(&hidden, &style(None));
     assert!(shown.contains("\n rules    hidden\n"), "{shown}");
 }
 
@@ -207,7 +197,7 @@ fn guard_status_shows_mode_rules_violations_and_mistakes() {
     let policies = describe_policies(&parse(&written).expect("they are right"));
     let open: Vec<OpenViolation> = (0..2).flat_map(|_| violations().open).collect();
     check_all("guard-status", |style| {
-        super::super::guard::status_lines(&guard_report(), &policies, &open, NOW, style)
+        guard::status_lines(&guard_report(), &policies, &open, NOW, style)
     });
     let changed = GuardReport {
         mistakes: Vec::new(),
@@ -215,7 +205,7 @@ fn guard_status_shows_mode_rules_violations_and_mistakes() {
         ..guard_report()
     };
     check_all("guard-status-changed", |style| {
-        super::super::guard::status_lines(&changed, &[], &[], NOW, style)
+        guard::status_lines(&changed, &[], &[], NOW, style)
     });
     let disabled = GuardReport {
         mode: GuardMode::Disabled,
@@ -228,7 +218,7 @@ fn guard_status_shows_mode_rules_violations_and_mistakes() {
     };
     let style = style(Some(80));
     let shown = text(
-        &super::super::guard::status_lines(&disabled, &[], &[], NOW, &style),
+        &guard::status_lines(&disabled, &[], &[], NOW, &style),
         &style,
     );
     check("guard-status-disabled.txt", &shown);
@@ -238,7 +228,7 @@ fn guard_status_shows_mode_rules_violations_and_mistakes() {
 fn guard_violations_shows_open_and_decided() {
     let page = violations();
     check_all("guard-violations", |style| {
-        super::super::guard::violations(&page, &guard_report(), NOW, style)
+        guard::violations(&page, &guard_report(), NOW, style)
     });
 }
 
@@ -246,7 +236,7 @@ fn guard_violations_shows_open_and_decided() {
 fn guard_replay_shows_ends_and_gaps() {
     let report = replayed();
     check_all("guard-replay", |style| {
-        super::super::guard::replay_lines(&report, "draft.toml", &MilderPolicies::new(), style)
+        guard::replay_lines(&report, "of draft.toml", &MilderPolicies::new(), style)
     });
     // A second rule that would have ended the same job adds no line.
     let mut by_two_rules = report.clone();
@@ -255,7 +245,7 @@ fn guard_replay_shows_ends_and_gaps() {
     by_two_rules.records.insert(2, again);
     let shown = [&report, &by_two_rules].map(|report| {
         let milder = MilderPolicies::new();
-        super::super::guard::replay_lines(report, "draft.toml", &milder, &style(None))
+        guard::replay_lines(report, "of draft.toml", &milder, &style(None))
     });
     assert_eq!(shown[0], shown[1]);
     let nothing = ReplayReport {
@@ -268,16 +258,73 @@ fn guard_replay_shows_ends_and_gaps() {
         ..report
     };
     let style = style(Some(80));
-    let shown =
-        super::super::guard::replay_lines(&nothing, "draft.toml", &MilderPolicies::new(), &style);
+    let shown = guard::replay_lines(&nothing, "of draft.toml", &MilderPolicies::new(), &style);
     check("guard-replay-nothing.txt", &text(&shown, &style));
+    let unrecorded = ReplayReport {
+        evaluated: 0,
+        ..nothing
+    };
+    let milder = MilderPolicies::new();
+    let shown = guard::replay_lines(&unrecorded, "draft.toml", &milder, &style);
+    let shown = text(&shown, &style);
+    assert!(
+        shown.contains("nothing is recorded in this time"),
+        "{shown}"
+    );
+    assert!(!shown.contains("nobody"), "{shown}");
+}
+
+#[test]
+fn guard_replay_names_who_is_only_warned() {
+    let style = style(None);
+    let rows = |records: Vec<GuardRecord>| {
+        let report = ReplayReport {
+            records,
+            rules: 0,
+            more_records: 0,
+            ..replayed()
+        };
+        let milder = MilderPolicies::new();
+        let shown = guard::replay_lines(&report, "in force", &milder, &style);
+        let shown: Vec<String> = shown.iter().map(Line::text).collect();
+        let heading = "7d 0h, 41 people, 512 process runs, no rules in force";
+        assert_eq!(shown[0], heading);
+        let table = shown.iter().position(|line| line.starts_with(" WHEN "));
+        let rows = table.map_or(&[][..], |table| &shown[table + 1..]);
+        let rows = rows.iter().take_while(|line| !line.is_empty());
+        let is_none = shown
+            .iter()
+            .any(|line| line == "nobody would have been ended");
+        (rows.cloned().collect::<Vec<_>>(), is_none)
+    };
+    let all = replayed().records;
+    let over = GuardRecord {
+        step: GuardStep::Over,
+        at: all[2].at.plus_seconds(60),
+        ..all[2].clone()
+    };
+    let (only, is_none) = rows(vec![all[2].clone(), over.clone()]);
+    assert!(is_none && only.len() == 1, "{only:?}");
+    assert!(only[0].starts_with(" Mon 16 Nov 22:55  bob "), "{only:?}");
+    assert!(only[0].ends_with("  22:55   warned only"), "{only:?}");
+    // It is still open at the end.
+    assert_eq!(rows(vec![all[2].clone()]), (only.clone(), true));
+    // The end comes days after another warning, which led to no end.
+    let again = GuardRecord {
+        at: over.at.plus_seconds(60),
+        ..all[2].clone()
+    };
+    let (both, is_none) = rows(vec![all[2].clone(), over, again, all[3].clone()]);
+    assert!(!is_none && both.len() == 2, "{both:?}");
+    assert_eq!(both[0].split("  ").last(), Some("warned only"));
+    assert!(both[1].contains("  Mon 22:57  "), "{both:?}");
 }
 
 #[test]
 fn guard_test_shows_open_violations() {
     let report = replayed();
     check_all("guard-test", |style| {
-        super::super::guard::test_lines(
+        guard::test_lines(
             &report,
             (&MilderPolicies::new(), Some(GuardMode::Soft)),
             NOW,
@@ -300,12 +347,12 @@ fn edit_is_one_sentence_and_a_diff_on_request() {
     // The lines of a difference are the file's and are not cut.
     for (called, style) in styles() {
         let view = edit_view(Mode::DryRun);
-        let shown = super::super::guard::edit_lines(&edited(), view, None, NOW, &style);
+        let shown = guard::edit_lines(&edited(), view, None, NOW, &style);
         check(&format!("guard-edit-{called}.txt"), &text(&shown, &style));
     }
     let style = style(Some(80));
     let view = edit_view(Mode::Apply);
-    let made = super::super::guard::edit_lines(&edited(), view, None, NOW, &style);
+    let made = guard::edit_lines(&edited(), view, None, NOW, &style);
     let colored = OutputStyle {
         color: true,
         ..style
@@ -315,14 +362,14 @@ fn edit_is_one_sentence_and_a_diff_on_request() {
         difference: Difference::Hidden,
         ..view
     };
-    let short = super::super::guard::edit_lines(&edited(), short, None, NOW, &style);
+    let short = guard::edit_lines(&edited(), short, None, NOW, &style);
     assert_eq!(text(&short, &style), "alice: at most 16 GiB, priority 7\n");
     let nothing = EditReport {
         before: Some(edited().after),
         difference: String::new(),
         ..edited()
     };
-    let nothing = super::super::guard::edit_lines(&nothing, view, None, NOW, &style);
+    let nothing = guard::edit_lines(&nothing, view, None, NOW, &style);
     assert_eq!(
         text(&nothing, &style),
         "nothing changes: the rules say so already\n"
@@ -379,40 +426,26 @@ fn guard_texts_cannot_control_the_terminal() {
         ..edit_view(Mode::DryRun)
     };
     let screens = [
-        super::super::guard::status_lines(&report, &hostile_policies, &page.open, NOW, &style),
-        super::super::guard::violations(&page, &report, NOW, &style),
-        super::super::guard::replay_lines(&replayed, HOSTILE, &milder, &style),
-        super::super::guard::test_lines(
-            &replayed,
-            (&milder, Some(GuardMode::Enforce)),
-            NOW,
-            &style,
-        ),
-        super::super::guard::edit_lines(&edit, hostile_view, None, NOW, &style),
+        guard::status_lines(&report, &hostile_policies, &page.open, NOW, &style),
+        guard::violations(&page, &report, NOW, &style),
+        guard::replay_lines(&replayed, HOSTILE, &milder, &style),
+        guard::test_lines(&replayed, (&milder, Some(GuardMode::Enforce)), NOW, &style),
+        guard::edit_lines(&edit, hostile_view, None, NOW, &style),
         rules::mistake_lines(HOSTILE, &wrong, &style),
         rules::checked_lines(HOSTILE, &guard_summary(&rules), &lints, &style),
         explain::lines(&notebook, ExplainDetail::Usual, &style),
     ];
-    for screen in screens {
-        assert_steers_nothing(&text(&screen, &style));
-    }
-    assert_steers_nothing(&guarded(
-        &snapshot(),
-        &brief,
-        &view(Rows::Processes),
-        &style,
-    ));
+    assert_steer_nothing(screens.map(|screen| text(&screen, &style)));
     let documents = [
         json::pretty(&ViolationsDocument::from(&page)),
         json::pretty(&ReplayDocument::from(&replayed)),
         json::pretty(&ExplainDocument::from(&notebook)),
     ];
-    for document in documents {
-        assert_steers_nothing(&document.expect("texts"));
-    }
-    assert_steers_nothing(&rules::escape_for_terminal(
-        "a\x1b[2J\u{9b}31m\u{7f}\n\u{202e}\u{200b}b",
-    ));
+    assert_steer_nothing(documents.map(|document| document.expect("texts")));
+    assert_steer_nothing([
+        guarded(&snapshot(), &brief, &view(Rows::Processes), &style),
+        rules::escape_for_terminal("a\x1b[2J\u{9b}31m\u{7f}\n\u{202e}\u{200b}b"),
+    ]);
 }
 
 #[test]

@@ -9,59 +9,75 @@ use gpukill_proto::json::{ExplainDocument, HoldersDocument};
 use gpukill_proto::units::Bytes;
 
 fn holders(devices: &[HoldersReport], style: &OutputStyle) -> String {
-    let others = [free(9), free(10), free(12)];
+    holders_and(devices, &[free(9), free(10), free(12)], vec![11], style)
+}
+
+/// The screen of GPUs that are in use, free, and unknown.
+fn holders_and(
+    devices: &[HoldersReport],
+    free: &[HoldersReport],
+    unknown: Vec<u32>,
+    style: &OutputStyle,
+) -> String {
     let shown = HoldersView {
         devices: devices.iter().collect(),
-        free: others.iter().collect(),
-        unknown: vec![11],
+        free: free.iter().collect(),
+        unknown,
         at: NOW,
     };
     text(&crate::output::holders::lines(&shown, style), style)
 }
 
-/// Commands are not wrapped, so that they can be copied.
-fn fits(text: &str, width: usize) -> bool {
-    let mut lines = text.lines().filter(|line| !line.contains("kill "));
-    lines.all(|line| text::width(line) <= width)
+fn is_command(line: &str) -> bool {
+    line.contains("kill ")
 }
 
 #[test]
 fn holders_shows_causes_evidence_and_remedies() {
-    for width in [120, 80] {
-        let style = style(Some(width));
-        let shown = holders(&held(), &style);
-        assert!(fits(&shown, width), "{width}");
-        check(&format!("holders-{width}.txt"), &shown);
-    }
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(None)
-    };
-    let shown = holders(&held()[6..7], &ascii);
+    check_widths("holders", &[120, 80], is_command, |style| {
+        holders(&held(), style)
+    });
+    let shown = holders(&held()[6..7], &ascii(None));
     assert!(shown.is_ascii(), "{shown}");
     check("holders-ascii.txt", &shown);
 }
 
 #[test]
-fn free_gpus_are_one_line() {
-    let style = style(Some(80));
-    let others = [free(0), free(1), free(3)];
+fn reason_of_several_gpus_is_stated_once() {
+    let style = style(None);
+    let with_reason = |index, why: &str| {
+        let mut report = free(index);
+        report.device.incomplete_reason = Some(why.into());
+        report
+    };
+    let all = [
+        with_reason(0, "process 1: not permitted"),
+        with_reason(1, "process 1: not permitted"),
+        with_reason(4, "timeout"),
+    ];
     let shown = HoldersView {
-        devices: vec![],
-        free: others.iter().collect(),
+        devices: all.iter().collect(),
+        free: vec![],
         unknown: vec![],
         at: NOW,
     };
-    let lines = text(&crate::output::holders::lines(&shown, &style), &style);
-    assert_eq!(lines, "GPUs 0-1, 3: nobody holds memory\n");
-    let none = HoldersView {
-        free: vec![],
-        ..shown
-    };
-    assert_eq!(
-        text(&crate::output::holders::lines(&none, &style), &style),
-        "no GPU here\n"
+    let shown = text(&crate::output::holders::lines(&shown, &style), &style);
+    assert_eq!(shown.matches("not permitted").count(), 1, "{shown}");
+    let last = "\n\nGPUs 0-1: there may be others: process 1: not permitted\n";
+    assert!(shown.ends_with(last), "{shown}");
+    assert!(
+        shown.contains("\n\nThere may be others: timeout\n"),
+        "{shown}"
     );
+}
+
+#[test]
+fn free_gpus_are_one_line() {
+    let style = style(Some(80));
+    let shown = |free: &[HoldersReport]| holders_and(&[], free, vec![], &style);
+    let some = shown(&[free(0), free(1), free(3)]);
+    assert_eq!(some, "GPUs 0-1, 3: nobody holds memory\n");
+    assert_eq!(shown(&[]), "no GPU here\n");
 }
 
 #[test]
@@ -87,14 +103,7 @@ fn free_needs_known_unexplained_memory() {
         used(7, value(0), Reading::Failed("not permitted".into())),
         used(8, Reading::Stale(Bytes(0), 7), Reading::Stale(Bytes(0), 7)),
     ];
-    let shown = HoldersView {
-        devices: vec![],
-        free: others.iter().collect(),
-        unknown: vec![],
-        at: NOW,
-    };
-    let style = style(Some(120));
-    let lines = text(&crate::output::holders::lines(&shown, &style), &style);
+    let lines = holders_and(&[], &others, vec![], &style(Some(120)));
     let expected = "\
 GPUs 0, 4-5, 7: nobody holds memory
 GPUs 1, 3: how much is used is not known (asleep)
@@ -113,14 +122,7 @@ fn listing_is_unknown_without_the_drivers_list() {
     report.device.memory_unattributed = Reading::Failed(why.into());
     report.device.holders[0].memory = Reading::Failed(why.into());
     report.findings.clear();
-    let shown = HoldersView {
-        devices: vec![&report],
-        free: vec![],
-        unknown: vec![],
-        at: NOW,
-    };
-    let style = style(None);
-    let lines = text(&crate::output::holders::lines(&shown, &style), &style);
+    let lines = holders_and(&[report], &[], vec![], &style(None));
     let expected = "\
 GPU 13 H100 80GB HBM3: how much is used is not known (asleep: not woken for a reading)
 
@@ -136,10 +138,7 @@ fn explain_states_why_a_process_is_not_running() {
     let row = |state| {
         let [mut notebook, _] = explanations();
         notebook.holds[0].1.state = Reading::Value(state);
-        let lines = text(
-            &explain::lines(&notebook, ExplainDetail::Usual, &style),
-            &style,
-        );
+        let lines = explanation_text(&notebook, &style);
         let row = lines.lines().find(|line| line.starts_with(" state "));
         row.map(str::to_owned)
     };
@@ -171,20 +170,12 @@ fn explain_states_why_a_process_is_not_running() {
 
 #[test]
 fn explain_shows_all_of_a_process() {
-    for width in [100, 60] {
-        let style = style(Some(width));
-        let [notebook, worker] = explanations();
-        let shown = [notebook, worker, gone()]
-            .map(|explained| {
-                text(
-                    &explain::lines(&explained, ExplainDetail::Usual, &style),
-                    &style,
-                )
-            })
-            .join("\n");
-        assert!(fits(&shown, width), "{width}");
-        check(&format!("explain-{width}.txt"), &shown);
-    }
+    let [notebook, worker] = explanations();
+    check_widths("explain", &[100, 60], is_command, |style| {
+        [&notebook, &worker, &gone()]
+            .map(|explained| explanation_text(explained, style))
+            .join("\n")
+    });
 }
 
 #[test]
@@ -225,14 +216,9 @@ fn holder_texts_cannot_control_the_terminal() {
         json::pretty(&document).expect("texts"),
     ];
     for explained in [&notebook, &worker] {
-        printed.push(text(
-            &explain::lines(explained, ExplainDetail::Usual, &style),
-            &style,
-        ));
+        printed.push(explanation_text(explained, &style));
         let document = ExplainDocument::from(explained);
         printed.push(json::pretty(&document).expect("texts"));
     }
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }

@@ -69,7 +69,7 @@ fn process_texts_cannot_control_the_terminal() {
         until: NOW,
     };
     let mut printed = vec![
-        text(&status::lines(&state, "0.1.0", &style), &style),
+        text(&status::lines(&state, &[], "0.1.0", &style), &style),
         text(
             &AuditRecord::lines(&audit, span, &Coverage::default(), &style),
             &style,
@@ -95,9 +95,7 @@ fn process_texts_cannot_control_the_terminal() {
         json::pretty(&StatusDocument::from(&state)),
     ];
     printed.extend(documents.into_iter().map(|text| text.expect("texts")));
-    for text in printed {
-        assert_steers_nothing(&text);
-    }
+    assert_steer_nothing(printed);
 }
 
 /// Replaces every text of a process. The kind of location depends on the pid, so that each kind

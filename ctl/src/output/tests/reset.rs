@@ -31,40 +31,23 @@ fn interrupted() -> ResetReport {
 
 #[test]
 fn plan_names_every_blocker_and_remedy() {
-    for width in [120, 80, 40] {
-        let style = style(Some(width));
-        let shown = [reset_plan(), held_by_one(), reset_without_helper()]
-            .map(|plan| of_plan(&plan, &style))
-            .join("\n");
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("reset-plan-{width}.txt"), &shown);
-    }
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(None)
-    };
-    assert!(of_plan(&reset_plan(), &ascii).is_ascii());
+    check_widths("reset-plan", &[120, 80, 40], WRAPPED, |style| {
+        [reset_plan(), held_by_one(), reset_without_helper()]
+            .map(|plan| of_plan(&plan, style))
+            .join("\n")
+    });
+    assert!(of_plan(&reset_plan(), &ascii(None)).is_ascii());
 }
 
 #[test]
 fn report_shows_each_gpu_and_former_holders() {
-    for width in [120, 80, 40] {
-        let style = style(Some(width));
-        let shown = [reset_report(), interrupted()]
-            .map(|report| of_report(&report, &style))
-            .join("\n");
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("reset-{width}.txt"), &shown);
-    }
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(None)
-    };
-    assert!(of_report(&reset_report(), &ascii).is_ascii());
-    let colored = OutputStyle {
-        color: true,
-        ..style(Some(100))
-    };
+    check_widths("reset", &[120, 80, 40], WRAPPED, |style| {
+        [reset_report(), interrupted()]
+            .map(|report| of_report(&report, style))
+            .join("\n")
+    });
+    assert!(of_report(&reset_report(), &ascii(None)).is_ascii());
+    let colored = colored(100);
     check(
         "reset-colored.txt",
         &(of_plan(&held_by_one(), &colored) + "\n" + &of_report(&reset_report(), &colored)),
@@ -133,7 +116,5 @@ fn reset_texts_cannot_control_the_terminal() {
     let mut printed = documents.map(|document| document.expect("texts")).to_vec();
     printed.push(of_plan(&plan, &style));
     printed.push(of_report(&report, &style));
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }

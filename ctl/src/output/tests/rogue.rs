@@ -216,10 +216,7 @@ fn explain_shows_verdict_and_missing_evidence() {
         (Reading::Unsupported, None),
     ] {
         notebook.rogue = rogue;
-        let shown = text(
-            &explain::lines(&notebook, ExplainDetail::Usual, &style),
-            &style,
-        );
+        let shown = explanation_text(&notebook, &style);
         let score = shown.lines().find(|line| line.starts_with(" score"));
         assert_eq!(score, expected);
     }
@@ -234,11 +231,7 @@ fn harmless_process_gets_one_sentence() {
             missing_evidence: missing.to_vec(),
             ..looked()
         });
-        let style = style(None);
-        let shown = text(
-            &explain::lines(&worker, ExplainDetail::Usual, &style),
-            &style,
-        );
+        let shown = explanation_text(&worker, &style(None));
         for expert in [" score", "0.05", " C ", " missing", " allowed"] {
             assert!(!shown.contains(expert), "{expert}: {shown}");
         }
@@ -266,7 +259,7 @@ fn status_shows_findings_and_rule_mistakes() {
         let mut status = status();
         status.rogue = report;
         let style = style(Some(200));
-        let shown = text(&status::lines(&status, "0.1.0", &style), &style);
+        let shown = text(&status::lines(&status, &[], "0.1.0", &style), &style);
         let rows = shown.lines().skip_while(|line| !line.starts_with(" rogue"));
         let rows = rows.take_while(|line| !line.starts_with(" store"));
         rows.map(str::to_owned).collect::<Vec<_>>()
@@ -372,18 +365,14 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
                 &style,
             ),
             text(&explain::lines(&worker, ExplainDetail::All, &style), &style),
-            text(&status::lines(&state, "0.1.0", &style), &style),
+            text(&status::lines(&state, &[], "0.1.0", &style), &style),
         ];
-        screens
-            .iter()
-            .for_each(|screen| assert_steers_nothing(screen));
+        assert_steer_nothing(screens);
     }
     let documents = [
         json::pretty(&document(&report)),
         json::pretty(&ExplainDocument::from(&notebook)),
         json::pretty(&StatusDocument::from(&state)),
     ];
-    for document in documents {
-        assert_steers_nothing(&document.expect("texts"));
-    }
+    assert_steer_nothing(documents.map(|document| document.expect("texts")));
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::output::audit::history::Coverage;
 use crate::output::audit::timeline::TimelineItem;
 use crate::output::fixtures::{host_timeline, hostile_timeline, timeline};
-use gpukill_proto::audit::TimelineEntry;
+use gpukill_proto::audit::{TimelineEntry, TimelineEvent};
 use gpukill_proto::json::TimelineDocument;
 use gpukill_proto::units::Timestamp;
 
@@ -27,12 +27,27 @@ fn shown(entries: Vec<TimelineEntry>, span: TimeSpan, style: &OutputStyle) -> Ve
 #[test]
 fn timeline_tells_why_a_job_ended() {
     check_all("timeline", |style| shown(timeline(), DAY, style));
-    let style = OutputStyle {
-        color: true,
-        ..style(Some(120))
-    };
+    let style = colored(120);
     let screen = text(&shown(timeline(), DAY, &style), &style);
     check("timeline-colored.txt", &screen);
+}
+
+#[test]
+fn end_by_a_hidden_kill_has_its_own_line() {
+    let style = style(None);
+    let killed = |entries| {
+        let screen = text(&shown(entries, DAY, &style), &style);
+        screen.contains("  killed     bob 51002 ")
+    };
+    // The line of the kill names its processes.
+    assert!(!killed(timeline()));
+    let mut hidden = timeline();
+    for entry in &mut hidden {
+        if let TimelineEvent::Action(record) = &mut entry.event {
+            (record.what, record.plan) = (None, Reading::Withheld);
+        }
+    }
+    assert!(killed(hidden));
 }
 
 #[test]
@@ -61,7 +76,5 @@ fn timeline_cannot_control_the_terminal() {
         json::pretty(&documents).expect("plain values"),
         csv::timeline(&documents, Header::First).expect("texts"),
     ];
-    for screen in printed {
-        assert_steers_nothing(&screen);
-    }
+    assert_steer_nothing(printed);
 }

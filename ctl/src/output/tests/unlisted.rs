@@ -1,7 +1,7 @@
 //! Unknown lists of processes are shown as unknown, not as empty.
 
 use super::*;
-use gpukill_proto::model::{Fault, FaultCode, Vendor};
+use gpukill_proto::model::{EventKind, Fault, FaultCode, GpuEvent, Vendor};
 use gpukill_proto::units::Bytes;
 
 fn details(snapshot: &Snapshot, width: usize) -> String {
@@ -19,6 +19,27 @@ fn suspended_gpu_has_a_sentence() {
         shown.lines().any(|line| line.trim() == row.trim()),
         "{shown}"
     );
+}
+
+#[test]
+fn recent_xid_marks_its_gpu() {
+    let mut snapshot = snapshot();
+    snapshot.faults.clear();
+    snapshot.devices.truncate(1);
+    snapshot.devices[0].last_xid = Some(GpuEvent {
+        device: Some(snapshot.devices[0].id.clone()),
+        instance: None,
+        at: NOW.plus_seconds(-60),
+        kind: EventKind::Xid(48),
+    });
+    let shown = |snapshot: &Snapshot| listed(snapshot, &view(Rows::Gpus), &style(Some(100)));
+    let message = " !0  XID 48 at 14:01:31: a memory error that could not be corrected\n";
+    let marked = shown(&snapshot);
+    assert!(marked.contains(message), "{marked}");
+    assert_eq!(marked.matches("\n  !0  ").count(), 2, "{marked}");
+    // The error of a program is no news about the GPU.
+    snapshot.devices[0].last_xid.as_mut().unwrap().kind = EventKind::Xid(31);
+    assert!(!shown(&snapshot).contains('!'));
 }
 
 /// Seven GPUs of which one is in use; each of the others has another reason.
@@ -44,11 +65,9 @@ fn of_every_kind() -> Snapshot {
 
 #[test]
 fn details_state_why_processes_are_unknown() {
-    for width in [100, 60] {
-        let shown = details(&of_every_kind(), width);
-        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
-        check(&format!("details-unlisted-{width}.txt"), &shown);
-    }
+    check_widths("details-unlisted", &[100, 60], WRAPPED, |style| {
+        listed(&of_every_kind(), &view(Rows::Processes), style)
+    });
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn shown(summary: &AuditSummary, totals: &ActionTotals, style: &OutputStyle) -> 
     let report = UsageReportView {
         host: "lab1",
         span: WEEK,
+        group: None,
         summary,
         times_before: Some(UsageTimes {
             busy_ms: 47,
@@ -64,11 +65,7 @@ fn report_has_the_width_of_a_mail() {
         "usage-report-60.txt",
         &shown(&summary, &totals, &style(Some(60))),
     );
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(None)
-    };
-    assert!(shown(&summary, &totals, &ascii).is_ascii());
+    assert!(shown(&summary, &totals, &ascii(None)).is_ascii());
     let too_wide = piped.lines().filter(|line| !line.contains("gpukillctl"));
     let widest = too_wide.map(text::width).max();
     assert!(widest <= Some(78), "{widest:?}\n{piped}");
@@ -119,6 +116,7 @@ fn quiet_period_is_short() {
     let report = UsageReportView {
         host: "lab1",
         span: WEEK,
+        group: None,
         summary: &AuditSummary::default(),
         times_before: None,
         totals: &ActionTotals::default(),
@@ -130,6 +128,32 @@ fn quiet_period_is_short() {
         "GPUs of lab1 from Sat 2026-11-14 14:02 to Sat 2026-11-21 14:02\n\n \
          nothing is recorded in this period\n the last seven days: gpukillctl audit report --since 7d\n"
     );
+}
+
+#[test]
+fn people_of_a_group_are_named_so() {
+    let (summary, totals) = (summary(), ActionTotals::default());
+    let style = style(None);
+    let shown = |summary: &AuditSummary| {
+        let report = UsageReportView {
+            host: "lab1",
+            span: WEEK,
+            group: Some("ml"),
+            summary,
+            times_before: None,
+            totals: &totals,
+            now: NOW,
+        };
+        text(&lines(&report, &style), &style)
+    };
+    let whole = shown(&summary);
+    assert!(whole.contains("\n\nPeople of group ml\n OWNER "), "{whole}");
+    let empty = AuditSummary {
+        owners: Vec::new(),
+        ..summary
+    };
+    let none = "\n\nPeople of group ml\n no process of this group used a GPU\n";
+    assert!(shown(&empty).contains(none), "{}", shown(&empty));
 }
 
 #[test]

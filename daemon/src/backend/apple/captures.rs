@@ -1,17 +1,10 @@
 //! Output recorded on real Macs, where the recordings are available.
 
 use super::*;
-use std::path::Path;
+use crate::procfs::recordings;
 
-/// A recording from `GPUKILL_CAPTURES`, or from beside the workspace.
 fn recording(name: &str) -> Option<String> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
-    let text = std::fs::read_to_string(named.join("apple").join(name)).ok();
-    if text.is_none() {
-        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
-    }
-    text
+    std::fs::read_to_string(recordings("apple")?.join(name)).ok()
 }
 
 fn readings(accelerators: &str, clients: &str) -> BackendReadings {

@@ -263,15 +263,6 @@ fn read(apple: &mut AppleBackend) -> Result<BackendReadings, BackendError> {
 }
 
 #[test]
-fn missing_ioreg_is_absent_not_failed() {
-    let mut apple = AppleBackend::new(PathBuf::from("/nonexistent/ioreg"));
-    let why = "no ioreg: Apple GPUs are read on macOS";
-    let nothing = BackendReadings::without_devices(BackendState::Absent(why.into()));
-    assert_eq!(apple.read(), Ok(nothing));
-    assert_eq!((apple.name(), apple.take_events()), ("apple", vec![]));
-}
-
-#[test]
 fn both_classes_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let clients = client("0x1", "pid 42, a", &[5]);

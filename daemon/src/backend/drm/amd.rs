@@ -19,7 +19,6 @@ use super::CardReadings;
 use super::card::DrmCard;
 use super::hwmon::{CachedHwmon, Hwmon};
 use super::missing_attributes::CardAttributes;
-use super::names;
 use super::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use crate::backend::MemoryReadings;
 use crate::fault::FaultCause;
@@ -28,8 +27,6 @@ use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{FaultCode, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
-use metrics::GpuMetrics;
-use slow_attributes::SlowAttributes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -38,11 +35,8 @@ use topology::KfdTopology;
 /// One card, and the state kept from one poll to the next.
 pub(crate) struct AmdCard {
     sysfs_root: PathBuf,
-    host_root: PathBuf,
-    /// Set after the first lookup.
-    name: Option<String>,
     attributes: CardAttributes,
-    slow: Option<SlowAttributes>,
+    slow: Option<(Instant, Vitals)>,
     cached: Option<CachedAttributes>,
     hwmon: CachedHwmon,
     topology: KfdTopology,
@@ -51,12 +45,10 @@ pub(crate) struct AmdCard {
 }
 
 impl AmdCard {
-    /// Reads this card below these roots: `/sys`, and `/` for the lists of names.
-    pub(crate) fn new(card: &DrmCard, sysfs_root: &Path, host_root: &Path) -> Self {
+    /// Reads this card below this root: `/sys`.
+    pub(crate) fn new(card: &DrmCard, sysfs_root: &Path) -> Self {
         Self {
             sysfs_root: sysfs_root.to_path_buf(),
-            host_root: host_root.to_path_buf(),
-            name: None,
             attributes: CardAttributes::new(card.device_directory()),
             slow: None,
             cached: None,
@@ -70,24 +62,25 @@ impl AmdCard {
     pub(crate) fn read(&mut self, card: &DrmCard, at: Instant) -> CardReadings {
         self.attributes.begin_poll(at);
         let nodes = self.topology.nodes(card, at);
-        let metrics = GpuMetrics::read(&self.attributes.attribute("gpu_metrics"));
+        let (metrics, shares_die) = metrics::read(&self.attributes.attribute("gpu_metrics"));
         let hwmon = self
             .hwmon
             .get_or_find(at, || Hwmon::find_or_only(card, "amdgpu"));
         // The voltage of a north bridge, which discrete cards do not have (`amdgpu_pm.c`).
         let has_north_bridge = hwmon.is_some_and(|it| it.channel("in", "vddnb").is_some());
-        let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
+        let vitals = sensors::vitals(&self.attributes, hwmon, metrics);
         let generation = self.topology.generation();
         let cached = self.cached.take().filter(|it| it.is_valid(generation, at));
         let read = || CachedAttributes::read(&self.attributes, hwmon, generation, at);
         let cached = self.cached.insert(cached.unwrap_or_else(read));
-        self.integrated |= metrics.integrated
+        self.integrated |= shares_die
             || has_north_bridge
             || cached.is_host_memory
             || nodes.iter().any(|node| node.has_cores);
-        let vitals = cached.fill(vitals);
-        let vitals = self.slow_attributes(card, at).fill(vitals);
-        let vitals = topology::fill_clock_limits(&nodes, vitals);
+        let vitals = vitals
+            .or_if_unsupported(cached.vitals.clone())
+            .or_if_unsupported(self.slow_attributes(card, at).clone())
+            .or_if_unsupported(topology::clock_limits(&nodes));
         let (memory, vitals) = self.read_counters(vitals);
         let (mut listed, faults) =
             match kfd_processes::read_processes(&self.kfd_process_directory(), &nodes) {
@@ -101,7 +94,6 @@ impl AmdCard {
             listed.iter_mut().for_each(memory::clear_zero_memory);
         }
         CardReadings {
-            name: Reading::Value(self.name(card)),
             memory,
             instances: partitions::partition_instances(card, &nodes, &vitals),
             nodes: partitions::device_nodes(&self.sysfs_root, card, &nodes),
@@ -118,7 +110,7 @@ impl AmdCard {
         let cached = self.cached.as_ref();
         let size = |kept: Option<&Reading<Bytes>>| kept.cloned().unwrap_or(Reading::Unsupported);
         let vitals = Vitals {
-            gtt_total: size(cached.map(|it| &it.gtt_total)),
+            gtt_total: size(cached.map(|it| &it.vitals.gtt_total)),
             gtt_used: sensors::read_size(&self.attributes.attribute("mem_info_gtt_used")),
             ..vitals
         };
@@ -146,15 +138,12 @@ impl AmdCard {
         self.attributes.retry_all();
     }
 
-    fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &SlowAttributes {
-        let old = self.slow.take().filter(|slow| !slow.is_old(at));
-        self.slow
-            .insert(old.unwrap_or_else(|| SlowAttributes::read(card, at)))
-    }
-
-    fn name(&mut self, card: &DrmCard) -> String {
-        let name = || names::card_name(&self.host_root, card);
-        self.name.get_or_insert_with(name).clone()
+    fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &Vitals {
+        let is_recent = |then| at.saturating_duration_since(then) < slow_attributes::READ_INTERVAL;
+        let kept = self.slow.take().filter(|(then, _)| is_recent(*then));
+        let read = || (at, slow_attributes::read(card));
+        let (_, vitals) = self.slow.insert(kept.unwrap_or_else(read));
+        vitals
     }
 }
 

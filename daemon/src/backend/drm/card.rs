@@ -7,6 +7,7 @@ use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, Vendor};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirEntryExt as _;
@@ -81,6 +82,12 @@ impl DrmCard {
             Some(pci) => DeviceId(pci.slot.clone()),
             None => DeviceId(platform.unwrap_or(&self.name).clone()),
         }
+    }
+
+    /// The PCI address.
+    pub(crate) fn pci_slot(&self) -> Reading<String> {
+        let pci = self.pci.as_ref();
+        pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
     }
 
     /// The device's own directory.
@@ -204,14 +211,7 @@ fn read_card(
     let nodes = sysfs::entries(&device.join("drm"))
         .into_iter()
         .filter(|(node, _)| node == name || node.starts_with("renderD"))
-        .filter_map(|(name, directory)| {
-            let number = sysfs::read_parsed(&directory.join("dev"), device_number);
-            Some(DeviceNode {
-                number: *number.known()?,
-                name,
-                shared: false,
-            })
-        })
+        .filter_map(|(name, directory)| read_node(name, &directory, false))
         .collect();
     DrmCard {
         pci: parse_pci(uevent, &device),
@@ -267,13 +267,20 @@ fn platform_name(device: &Path) -> Option<String> {
     Some(sanitize(name.as_bytes(), 64))
 }
 
-/// Parses `226:128`.
-pub(crate) fn device_number(text: &str) -> Option<DeviceNumber> {
-    let (major, minor) = text.split_once(':')?;
-    Some(DeviceNumber {
-        major: major.parse().ok()?,
-        minor: minor.parse().ok()?,
+/// The device file of this name, with the number in its directory of sysfs.
+pub(crate) fn read_node(name: String, directory: &Path, shared: bool) -> Option<DeviceNode> {
+    let number = sysfs::read_parsed(&directory.join("dev"), device_number);
+    Some(DeviceNode {
+        number: *number.known()?,
+        name,
+        shared,
     })
+}
+
+/// Parses `226:128`.
+fn device_number(text: &str) -> Option<DeviceNumber> {
+    let (major, minor) = text.split_once(':')?;
+    Some(DeviceNumber::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn is_gpu(card: &DrmCard) -> bool {

@@ -6,17 +6,14 @@ use super::clients::{CardUsage, ClientReader, ProcessUsage, sharing_by_process};
 use super::contradiction::Contradiction;
 use super::family::DrmFamily;
 use super::intel::IntelCard;
-use super::names;
-use super::other::OtherCard;
-use super::runtime_pm;
-use super::{CardReadings, KfdProcess};
+use super::{CardReadings, KfdProcess, names, other, runtime_pm};
 use crate::backend::{
     Backend, BackendError, BackendReadings, DeviceReadings, ProcessReadings, Roots, Utilization,
 };
 use crate::fault::FaultCause;
 use crate::fd_scan::{FdScanHandle, FileHolders, OpenDescriptor};
 use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::model::{BackendState, FaultCode, GpuEvent, GpuUse, Vitals};
+use gpukill_proto::model::{BackendState, FaultCode, GpuUse, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
@@ -33,8 +30,8 @@ pub(super) struct CardReader {
     contradiction: Contradiction,
     holders: FdScanHandle,
     host_root: PathBuf,
-    /// The name from the last reading or, for a suspended card, from the lists.
-    name: Option<Reading<String>>,
+    /// Set after the first lookup.
+    name: Option<String>,
     /// The last readings and their time. `None` if the card has slept since.
     last: Option<(Instant, DeviceReadings)>,
 }
@@ -43,7 +40,7 @@ pub(super) struct CardReader {
 enum DriverReader {
     Amd(Box<AmdCard>),
     Intel(IntelCard),
-    Other(OtherCard),
+    Other,
 }
 
 impl CardReader {
@@ -54,11 +51,9 @@ impl CardReader {
         holders: FdScanHandle,
     ) -> Self {
         let own = match family {
-            DrmFamily::Amd => {
-                DriverReader::Amd(Box::new(AmdCard::new(&card, &roots.sysfs, &roots.host)))
-            }
-            DrmFamily::Intel => DriverReader::Intel(IntelCard::new(roots.host.clone())),
-            DrmFamily::Other => DriverReader::Other(OtherCard::new(roots.host.clone())),
+            DrmFamily::Amd => DriverReader::Amd(Box::new(AmdCard::new(&card, &roots.sysfs))),
+            DrmFamily::Intel => DriverReader::Intel(IntelCard::new()),
+            DrmFamily::Other => DriverReader::Other,
         };
         Self {
             family,
@@ -94,17 +89,17 @@ impl CardReader {
         }
         let readings = match &mut self.driver_reader {
             DriverReader::Amd(amd) => amd.read(&self.card, now),
-            DriverReader::Intel(intel) => intel.read(&self.card, now),
-            DriverReader::Other(other) => other.read(&self.card),
+            DriverReader::Intel(intel) => intel.read(&self.card),
+            DriverReader::Other => other::read(&self.card),
         };
         let used = self.clients.read(&self.card, file_holders);
         self.holders
             .hint(readings.kfd_processes.iter().map(|it| it.pid));
-        self.name = Some(readings.name.clone());
         let mut faults = readings.faults.clone();
         let fault = used.fault.clone();
         let clients_share = used.utilization.clone();
         let mut device = self.combine(readings, used);
+        device.name = self.card_name();
         device.vitals = self.contradiction.resolve(device.vitals, &clients_share);
         // If a list could not be read, the processes on the card are unknown.
         self.last = faults.is_empty().then(|| (now, device.clone()));
@@ -138,7 +133,7 @@ impl CardReader {
         // reports the use without accessing the card.
         let (memory, vitals) = match &self.driver_reader {
             DriverReader::Amd(amd) => amd.read_counters(vitals),
-            DriverReader::Intel(_) | DriverReader::Other(_) => (device.memory.clone(), vitals),
+            DriverReader::Intel(_) | DriverReader::Other => (device.memory.clone(), vitals),
         };
         Some(DeviceReadings {
             memory,
@@ -149,13 +144,11 @@ impl CardReader {
 
     /// A suspended card is not woken: reading it, or its clients, would wake it.
     fn suspended_device(&mut self) -> DeviceReadings {
-        let name = || Reading::Value(names::card_name(&self.host_root, &self.card));
-        let name = self.name.get_or_insert_with(name).clone();
         let why = Reading::Failed("asleep: not woken for a reading".to_owned());
         let device = DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &why);
         DeviceReadings {
-            name,
-            pci: self.pci(),
+            name: self.card_name(),
+            pci: self.card.pci_slot(),
             vitals: Vitals {
                 suspended: Reading::Value(true),
                 ..device.vitals
@@ -165,9 +158,9 @@ impl CardReader {
         }
     }
 
-    fn pci(&self) -> Reading<String> {
-        let pci = self.card.pci.as_ref();
-        pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
+    fn card_name(&mut self) -> Reading<String> {
+        let name = || names::card_name(&self.host_root, &self.card);
+        Reading::Value(self.name.get_or_insert_with(name).clone())
     }
 
     fn combine(&self, readings: CardReadings, used: CardUsage) -> DeviceReadings {
@@ -204,8 +197,7 @@ impl CardReader {
         let unknown =
             DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &Reading::Unsupported);
         DeviceReadings {
-            name: readings.name,
-            pci: self.pci(),
+            pci: self.card.pci_slot(),
             sharing: sharing_by_process(&clients),
             processes: Reading::Value(merge_processes(
                 clients,
@@ -313,10 +305,6 @@ impl Backend for CardReader {
             ..BackendReadings::without_devices(BackendState::Ready)
         })
     }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]
@@ -347,10 +335,7 @@ mod tests {
 
     fn client(pid: u32, memory: u64) -> ProcessUsage {
         ProcessUsage {
-            key: ProcessKey {
-                pid,
-                start_ticks: 7,
-            },
+            key: ProcessKey::new(pid, 7),
             memory: Reading::Value(Bytes(memory)),
             sharing: Sharing::NONE,
             host_memory: Reading::Unsupported,
@@ -376,10 +361,7 @@ mod tests {
     /// The descriptor scan with these render nodes open.
     fn found(minors: &[u32], incomplete: Option<&str>) -> FileHolders {
         let open = |minor: &u32| OpenDescriptor {
-            number: DeviceNumber {
-                major: 226,
-                minor: *minor,
-            },
+            number: DeviceNumber::new(226, *minor),
             fd: 5,
             thread: None,
         };
@@ -401,21 +383,13 @@ mod tests {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         };
-        write("uevent", "DRIVER=amdgpu\n");
-        write("drm/renderD128/dev", "226:128\n");
-        write("mem_info_vram_total", "1000\n");
-        write("power/control", "auto\n");
-        write("power/autosuspend_delay_ms", "20000\n");
-        let roots = Roots {
-            sysfs: root.path().to_owned(),
-            procfs: root.path().join("proc"),
-            host: root.path().to_owned(),
-            people: Arc::new(SingleUser),
-        };
-        std::fs::create_dir(&roots.procfs).unwrap();
-        let holders = FdScanHandle::start(roots.procfs.clone()).unwrap();
-        let card = card::list_all_cards(root.path()).pop().unwrap();
-        let mut one = CardReader::new(DrmFamily::Amd, card, &roots, holders);
+        let files = [
+            ("drm/renderD128/dev", "226:128\n"),
+            ("mem_info_vram_total", "1000\n"),
+            ("power/control", "auto\n"),
+            ("power/autosuspend_delay_ms", "20000\n"),
+        ];
+        let mut one = amd(root.path(), &files);
         for (file, text) in [
             ("generation_id", "1\n"),
             ("nodes/1/gpu_id", "4242\n"),
@@ -515,7 +489,9 @@ mod tests {
         std::fs::create_dir_all(device.join("power")).unwrap();
         std::fs::create_dir(root.join("proc")).unwrap();
         for (file, text) in [("uevent", "DRIVER=amdgpu\n")].iter().chain(files) {
-            std::fs::write(device.join(file), text).unwrap();
+            let file = device.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
         }
         let roots = Roots {
             sysfs: root.to_owned(),
@@ -526,6 +502,23 @@ mod tests {
         let holders = FdScanHandle::start(roots.procfs.clone()).unwrap();
         let card = card::list_all_cards(root).pop().unwrap();
         CardReader::new(DrmFamily::Amd, card, &roots, holders)
+    }
+
+    #[test]
+    fn name_is_looked_up_once() {
+        let root = tempfile::tempdir().unwrap();
+        let list = root.path().join("usr/share/misc/pci.ids");
+        std::fs::create_dir_all(list.parent().unwrap()).unwrap();
+        std::fs::write(&list, "1002  AMD\n\t744c  Navi 31\n").unwrap();
+        let uevent = "DRIVER=amdgpu\nPCI_ID=1002:744C\nPCI_SLOT_NAME=0000:c1:00.0\n";
+        let mut one = amd(
+            root.path(),
+            &[("uevent", uevent), ("product_name", "Board\n")],
+        );
+        let mut name = || one.read_device(&found(&[], None), Instant::now()).0.name;
+        assert_eq!(name(), Reading::Value("Navi 31".to_owned()));
+        std::fs::remove_file(list).unwrap();
+        assert_eq!(name(), Reading::Value("Navi 31".to_owned()));
     }
 
     #[test]
@@ -573,12 +566,7 @@ mod tests {
                 reserved: Reading::Unsupported,
                 unified,
             },
-            name: Reading::Unsupported,
-            vitals: Vitals::unknown(&Reading::Unsupported),
-            instances: Vec::new(),
-            nodes: Vec::new(),
-            kfd_processes: Vec::new(),
-            faults: Vec::new(),
+            ..CardReadings::unknown(&Reading::Unsupported)
         };
         for (unified, memory, sharing) in [(true, 30, own.combine(hosts)), (false, 10, own)] {
             let used = CardUsage {

@@ -11,8 +11,9 @@ use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent};
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,8 +95,8 @@ impl DrmBackend {
         let is_own_driver = |driver: &str| DrmFamily::from_driver(driver) == self.family;
         let (cards, too_many) = limit_cards(self.cards.refresh(is_own_driver, Instant::now()));
         self.readers
-            .retain(|id, (card, _)| cards.get(id) == Some(card));
-        self.names.retain(|id, _| cards.contains_key(id));
+            .retain_entries(|id, (card, _)| cards.get(id) == Some(card));
+        self.names.retain_entries(|id, _| cards.contains_key(id));
         self.faults.clear();
         self.faults.extend(too_many);
         for (id, card) in cards {
@@ -181,10 +182,9 @@ fn stale_card(
     }
     let why = Reading::Failed(DRIVER_NOT_ANSWERING.to_owned());
     let device = DeviceReadings::unknown(card.id(), 0, card.vendor(), &why);
-    let pci = card.pci.as_ref().map(|pci| pci.slot.clone());
     DeviceReadings {
         name: name.cloned().unwrap_or_else(|| why.as_unknown()),
-        pci: pci.map_or(Reading::Unsupported, Reading::Value),
+        pci: card.pci_slot(),
         nodes: card.nodes.clone(),
         stale_since: Some(Timestamp::from(SystemTime::now())),
         ..device
@@ -219,10 +219,6 @@ impl Backend for DrmBackend {
             cost_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
             ..BackendReadings::without_devices(state)
         })
-    }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
     }
 }
 

@@ -9,7 +9,6 @@ mod sensors;
 use super::CardReadings;
 use super::card::DrmCard;
 use super::hwmon::{CachedHwmon, Hwmon};
-use super::names;
 use super::sysfs;
 use crate::backend::MemoryReadings;
 use counter::{CounterGain, GrowthCounter};
@@ -24,9 +23,6 @@ use std::time::Instant;
 
 /// One card, and the state kept from one poll to the next.
 pub(crate) struct IntelCard {
-    host_root: PathBuf,
-    /// Set after the first lookup.
-    name: Option<String>,
     /// The total idle time of each GT in milliseconds, by its directory.
     idle: BTreeMap<PathBuf, GrowthCounter>,
     hwmon: CachedHwmon,
@@ -36,11 +32,8 @@ pub(crate) struct IntelCard {
 }
 
 impl IntelCard {
-    /// `host_root` is where the host's files are visible.
-    pub(crate) fn new(host_root: PathBuf) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            host_root,
-            name: None,
             idle: BTreeMap::new(),
             hwmon: CachedHwmon::default(),
             energy: EnergyCounters::default(),
@@ -50,7 +43,7 @@ impl IntelCard {
 
     /// Reads the card's files. Never called while the card is suspended. Values that need two
     /// readings (power, utilization) are unsupported in the first: that is no fault.
-    pub(crate) fn read(&mut self, card: &DrmCard, _at: Instant) -> CardReadings {
+    pub(crate) fn read(&mut self, card: &DrmCard) -> CardReadings {
         // A counter gets the time at which it is read, not the start of the poll: earlier reads may
         // take long.
         self.read_with_clock(card, &Instant::now)
@@ -80,7 +73,6 @@ impl IntelCard {
         }
         link::read_link(card, &mut vitals);
         CardReadings {
-            name: Reading::Value(self.name(card)),
             memory,
             vitals,
             ..CardReadings::unknown(&Reading::Unsupported)
@@ -124,11 +116,6 @@ impl IntelCard {
             .and_then(|shares| shares.into_iter().max())
             .map_or(Reading::Unsupported, Reading::Value)
     }
-
-    fn name(&mut self, card: &DrmCard) -> String {
-        let name = || names::card_name(&self.host_root, card);
-        self.name.get_or_insert_with(name).clone()
-    }
 }
 
 /// The card's own memory. Only an ioctl reports how much is in use, to a caller with `CAP_PERFMON`,
@@ -166,17 +153,7 @@ fn own_memory(card: &DrmCard) -> Reading<Bytes> {
     if all.is_empty() {
         all.push(sysfs::number(&card.directory.join("lmem_total_bytes")));
     }
-    let mut sum: u64 = 0;
-    for size in all {
-        match size {
-            Reading::Value(size) => sum = sum.saturating_add(size),
-            unknown => return unknown.as_unknown(),
-        }
-    }
-    if sum == 0 {
-        return Reading::Unsupported;
-    }
-    Reading::Value(Bytes(sum))
+    super::sum_sizes(all)
 }
 
 /// The highest memory clock, reported where the memory is HBM.
@@ -190,12 +167,7 @@ fn memory_clock_max(card: &DrmCard) -> Reading<Megahertz> {
 /// The greatest known value; failed if one failed, since that may have been the greatest.
 fn greatest<T: Ord>(readings: impl Iterator<Item = Reading<T>>) -> Reading<T> {
     readings.fold(Reading::Unsupported, |greatest, reading| {
-        match (greatest, reading) {
-            (Reading::Value(a), Reading::Value(b)) => Reading::Value(a.max(b)),
-            (Reading::Failed(why), _) | (_, Reading::Failed(why)) => Reading::Failed(why),
-            (Reading::Value(one), _) | (_, Reading::Value(one)) => Reading::Value(one),
-            (other, _) => other,
-        }
+        greatest.combine_supported(reading, |one, other| Reading::Value(one.max(other)))
     })
 }
 

@@ -311,10 +311,7 @@ mod tests {
         std::fs::write(node.join("properties"), properties).unwrap();
         let called = |pci: PciIdentity, kfd: &str, render: &str| {
             std::fs::write(node.join("name"), kfd).unwrap();
-            let number = crate::fd_scan::DeviceNumber {
-                major: 226,
-                minor: 128,
-            };
+            let number = crate::fd_scan::DeviceNumber::new(226, 128);
             let card = DrmCard {
                 name: "card1".into(),
                 directory: directory.clone(),

@@ -1,54 +1,33 @@
-//! Reads the cards of all other DRM drivers: the name, and the few values that drivers report
-//! alike. Everything else comes from the clients.
+//! Reads the cards of all other DRM drivers: the few values that drivers report alike. Everything
+//! else comes from the clients.
 
 use super::CardReadings;
 use super::card::DrmCard;
 use super::hwmon::{self, Hwmon};
-use super::names;
 use super::sysfs;
 use crate::backend::MemoryReadings;
 use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// One card, and its name.
-pub(crate) struct OtherCard {
-    host_root: PathBuf,
-    /// Set after the first lookup.
-    name: Option<String>,
-}
-
-impl OtherCard {
-    /// `host_root` is where the host's files are visible.
-    pub(crate) fn new(host_root: PathBuf) -> Self {
-        Self {
-            host_root,
-            name: None,
-        }
-    }
-
-    /// Reads the card's files. Never called while the card is suspended.
-    pub(crate) fn read(&mut self, card: &DrmCard) -> CardReadings {
-        let hwmon = Hwmon::find(card, &card.driver);
-        let name = || names::card_name(&self.host_root, card);
-        let name = self.name.get_or_insert_with(name);
-        // A device on no PCI bus is part of a system on a chip.
-        let memory = match &card.pci {
-            Some(_) => MemoryReadings::unknown(&Reading::Unsupported),
-            None => MemoryReadings::shared_with_host(),
-        };
-        CardReadings {
-            name: Reading::Value(name.clone()),
-            memory,
-            vitals: Vitals {
-                temperature: hwmon.as_ref().map_or(Reading::Unsupported, temperature),
-                power: hwmon.as_ref().map_or(Reading::Unsupported, power),
-                clock_graphics: clock(&card.device_directory().join("devfreq")),
-                ..Vitals::unknown(&Reading::Unsupported)
-            },
-            ..CardReadings::unknown(&Reading::Unsupported)
-        }
+/// Reads the card's files. Never called while the card is suspended.
+pub(crate) fn read(card: &DrmCard) -> CardReadings {
+    let hwmon = Hwmon::find(card, &card.driver);
+    // A device on no PCI bus is part of a system on a chip.
+    let memory = match &card.pci {
+        Some(_) => MemoryReadings::unknown(&Reading::Unsupported),
+        None => MemoryReadings::shared_with_host(),
+    };
+    CardReadings {
+        memory,
+        vitals: Vitals {
+            temperature: hwmon.as_ref().map_or(Reading::Unsupported, temperature),
+            power: hwmon.as_ref().map_or(Reading::Unsupported, power),
+            clock_graphics: clock(&card.device_directory().join("devfreq")),
+            ..Vitals::unknown(&Reading::Unsupported)
+        },
+        ..CardReadings::unknown(&Reading::Unsupported)
     }
 }
 
@@ -80,9 +59,10 @@ fn clock(devfreq: &Path) -> Reading<Megahertz> {
 mod tests {
     use super::*;
     use crate::backend::drm::card::list_all_cards;
+    use crate::backend::drm::names;
 
-    /// The readings of a card with these files in its device directory.
-    fn read_card(uevent: &str, files: &[(&str, &str)]) -> CardReadings {
+    /// The name and the readings of a card with these files in its device directory.
+    fn read_card(uevent: &str, files: &[(&str, &str)]) -> (String, CardReadings) {
         let root = tempfile::tempdir().unwrap();
         let card = root.path().join("class/drm/card1");
         let device = root.path().join("devices/platform/ff9a0000.gpu");
@@ -94,19 +74,16 @@ mod tests {
         }
         std::os::unix::fs::symlink(&device, card.join("device")).unwrap();
         let card = list_all_cards(root.path()).pop().unwrap();
-        let mut other = OtherCard::new(root.path().to_owned());
-        let reading = other.read(&card);
-        assert_eq!(other.read(&card), reading);
-        reading
+        (names::card_name(root.path(), &card), read(&card))
     }
 
-    fn expected_card(name: &str, memory: MemoryReadings, vitals: Vitals) -> CardReadings {
-        CardReadings {
-            name: Reading::Value(name.into()),
+    fn expected_card(name: &str, memory: MemoryReadings, vitals: Vitals) -> (String, CardReadings) {
+        let readings = CardReadings {
             memory,
             vitals,
             ..CardReadings::unknown(&Reading::Unsupported)
-        }
+        };
+        (name.to_owned(), readings)
     }
 
     #[test]

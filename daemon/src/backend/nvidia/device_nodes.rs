@@ -1,6 +1,6 @@
 //! The device files of NVIDIA's driver, by their numbers.
 
-use crate::backend::drm::card::device_number;
+use crate::backend::drm::card::read_node;
 use crate::backend::drm::sysfs;
 use crate::backend::{DeviceNode, DeviceReadings};
 use crate::fd_scan::DeviceNumber;
@@ -79,14 +79,7 @@ fn drm_nodes(pci: &str, sysfs: &Path) -> Vec<DeviceNode> {
     let directory = sysfs.join("bus/pci/devices").join(pci).join("drm");
     sysfs::entries(&directory)
         .into_iter()
-        .filter_map(|(name, directory)| {
-            let number = sysfs::read_parsed(&directory.join("dev"), device_number);
-            Some(DeviceNode {
-                number: *number.known()?,
-                name,
-                shared: false,
-            })
-        })
+        .filter_map(|(name, directory)| read_node(name, &directory, false))
         .collect()
 }
 

@@ -3,7 +3,7 @@
 //! whether it has answered.
 
 use crate::backend::validation::{fail_oversized_lists, validate_readings};
-use crate::sensor::{Program, Sensor, SpawnError};
+use crate::sensor::{Program, Sensor};
 use gpukill_proto::model::BackendState;
 use std::time::{Duration, Instant};
 
@@ -50,19 +50,18 @@ impl Retry {
         now: Instant,
     ) {
         let others: Vec<u32> = (0..MAX_DEVICES).filter(|it| *it != device).collect();
-        let started = Sensor::spawn_for_retry(program, library);
-        let started = started.map_err(|SpawnError(error)| error.to_string());
+        let started = Sensor::spawn("gpukilld-retry", program, library);
+        let started = started.map_err(|error| error.to_string());
         let asked = started.and_then(|mut sensor| {
             sensor.request(&others)?;
             Ok(sensor)
         });
         match asked {
             Ok(sensor) => {
-                let start = now;
                 self.running = Some(RunningRetry {
                     sensor,
                     device,
-                    started_at: start,
+                    started_at: now,
                 });
             }
             Err(failure) => tracing::warn!(failure, gpu = device, "this GPU cannot be retried"),

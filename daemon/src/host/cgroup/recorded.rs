@@ -1,19 +1,11 @@
 //! Tests with cgroup files recorded on real hosts, where the recordings are available.
 
 use super::*;
-use std::path::{Path, PathBuf};
-
-/// The directory of the recordings: `GPUKILL_CAPTURES`, or beside the workspace.
-fn recordings() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
-    Some(named.join("cgroup")).filter(|directory| directory.is_dir())
-}
+use crate::procfs::recordings;
 
 #[test]
 fn recorded_cgroups_are_recognized() {
-    let Some(directory) = recordings() else {
-        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+    let Some(directory) = recordings("cgroup") else {
         return;
     };
     let expected = [

@@ -1,7 +1,7 @@
 //! Tests of the data from runtimes' files, over fake ones.
 
 use super::*;
-use crate::host::users::{GroupRecord, NameService, UserRecord};
+use crate::host::users::{NameService, UserRecord};
 use gpukill_proto::model::ContainerId;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,14 +15,6 @@ impl NameService for HomesNameService {
     fn user(&self, _: u32) -> Result<Option<UserRecord>, String> {
         let (name, home) = ("u".into(), "/home/u".into());
         Ok(Some(UserRecord { name, home }))
-    }
-
-    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
-        Ok(None)
-    }
-
-    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
-        Ok(None)
     }
 }
 

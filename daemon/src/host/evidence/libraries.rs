@@ -2,6 +2,7 @@
 //! `fs/proc/task_mmu.c`).
 
 use super::reader::error_reason;
+use crate::procfs::parse_decimal;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read as _};
 
@@ -128,12 +129,6 @@ fn is_permissions(field: &[u8]) -> bool {
 
 fn is_hex(field: &[u8]) -> bool {
     (1..=16).contains(&field.len()) && field.iter().all(u8::is_ascii_hexdigit)
-}
-
-fn parse_decimal(decimal: &str) -> Option<u64> {
-    // `parse` would accept a sign.
-    let is_number = decimal.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| decimal.parse().ok()).flatten()
 }
 
 /// The name of a file that is named like a shared object: `libcuda.so`, or with a version,

@@ -3,7 +3,7 @@
 
 use super::NetworkSent;
 use super::reader::error_reason;
-use crate::procfs::read_at_most;
+use crate::procfs::{parse_decimal, read_at_most};
 use std::fs::read_link;
 use std::path::Path;
 
@@ -76,12 +76,6 @@ fn parse_device(line: &[u8]) -> Option<(&[u8], u64)> {
     let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
     let sent = numbers.get(8).filter(|_| numbers.len() == 16)?;
     Some((name, *sent)).filter(|_| !name.is_empty())
-}
-
-fn parse_decimal(text: &str) -> Option<u64> {
-    // `parse` would accept a sign.
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

@@ -58,10 +58,7 @@ impl FakeEvidenceTree {
 }
 
 fn key(pid: u32) -> ProcessKey {
-    ProcessKey {
-        pid,
-        start_ticks: 100,
-    }
+    ProcessKey::new(pid, 100)
 }
 
 fn stat(directory: &Path, start_ticks: u64, stack: u64) {

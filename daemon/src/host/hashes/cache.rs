@@ -60,14 +60,8 @@ impl HashCache {
             }
         }
         self.uses += 1;
-        let asked = self.uses;
-        self.hashes.insert(
-            file,
-            CachedHash {
-                hash,
-                last_use: asked,
-            },
-        );
+        let last_use = self.uses;
+        self.hashes.insert(file, CachedHash { hash, last_use });
     }
 
     #[cfg(test)]

@@ -267,10 +267,7 @@ fn fifo(path: &Path) {
 #[test]
 fn persons_take_turns() {
     let hashes = ExecutableHashes::new(tempfile::tempdir().unwrap().path().to_owned());
-    let key = |pid| ProcessKey {
-        pid,
-        start_ticks: 100,
-    };
+    let key = |pid| ProcessKey::new(pid, 100);
     // None of these processes exists: the thread answers, and nothing is known.
     let asked = |hashes: &ExecutableHashes| hashes.waiting().len();
     let mut waiting = hashes.waiting();
@@ -294,10 +291,7 @@ fn persons_take_turns() {
 #[test]
 fn hung_file_delays_no_caller() {
     let directory = tempfile::tempdir().unwrap();
-    let key = |pid| ProcessKey {
-        pid,
-        start_ticks: 100,
-    };
+    let key = |pid| ProcessKey::new(pid, 100);
     let rest = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 100 0 0 0 0 0 7000";
     let stat = format!("9 (x) S 1 {rest}");
     for pid in [9, 10, 11] {

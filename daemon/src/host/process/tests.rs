@@ -1,7 +1,7 @@
 //! Tests of process metadata, over the test process and fake ones.
 
 use super::*;
-use crate::host::users::{GroupRecord, NameService, SystemNameService, UserRecord};
+use crate::host::users::{NameService, SystemNameService, UserRecord};
 use gpukill_proto::model::{DeviceId, GpuProcess, Job, OwnerKind};
 use std::path::Path;
 use std::sync::Mutex;
@@ -281,10 +281,7 @@ fn tree_below_jupyter_is_one_job() {
     tree.file(6, "cmdline", "python3\0-m\0ipykernel_launcher\0");
     tree.process(7, "python3", 6, 300, 0);
     let row = row(&mut tree.processes(), &users, 7, Timestamp(0));
-    let kernel = ProcessKey {
-        pid: 6,
-        start_ticks: 200,
-    };
+    let kernel = ProcessKey::new(6, 200);
     assert_eq!(row.job, Reading::Value(Job::Tree(kernel)));
     let parents: Vec<u32> = row.parents.iter().map(|parent| parent.key.pid).collect();
     assert_eq!(parents, [6, 5]);
@@ -299,10 +296,7 @@ fn editor_server_is_no_part_of_a_job() {
     std::os::unix::fs::symlink(node, tree.0.path().join("5/exe")).unwrap();
     tree.process(6, "python3", 5, 200, 0);
     let row = row(&mut tree.processes(), &users, 6, Timestamp(0));
-    let itself = ProcessKey {
-        pid: 6,
-        start_ticks: 200,
-    };
+    let itself = ProcessKey::new(6, 200);
     assert_eq!(row.job, Reading::Value(Job::Tree(itself)));
 }
 
@@ -349,14 +343,6 @@ impl NameService for GatedNameService {
             home: "/home/alice".into(),
         }))
     }
-
-    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
-        Ok(None)
-    }
-
-    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
-        Ok(None)
-    }
 }
 
 #[test]
@@ -380,7 +366,7 @@ fn late_user_name_is_filled_in() {
     processes.settle(&mut metadata, &users, in_a_moment);
     assert_eq!(name(&metadata), Reading::Failed("not resolved yet".into()));
     // All other requests were answered long before the name.
-    while processes.command_lines.changes() == 0 {
+    while processes.command_lines.0.changes() == 0 {
         std::thread::yield_now();
     }
     processes.settle(&mut metadata, &users, Instant::now());

@@ -98,7 +98,7 @@ impl BackgroundReads {
     ) {
         for key in slow {
             if let Some(member) = members.get(&key.pid) {
-                self.slow_command_lines.forget(*key);
+                self.slow_command_lines.0.forget(key);
                 self.slow_command_lines.get(*key, || member.cmdline(root));
             }
         }
@@ -125,7 +125,7 @@ impl BackgroundReads {
         }
         for member in &mut of_slow {
             fill_command(&self.slow_command_lines, member, root);
-            self.slow_command_lines.forget(key(member));
+            self.slow_command_lines.0.forget(&key(member));
         }
     }
 
@@ -137,7 +137,7 @@ impl BackgroundReads {
             keys.into_set()
         };
         let keys = keys_of(&left);
-        let forget = || keys.iter().for_each(|key| self.command_lines.forget(*key));
+        let forget = || keys.iter().for_each(|key| self.command_lines.0.forget(key));
         // A value that another reader requested may be outdated.
         forget();
         loop {
@@ -146,12 +146,13 @@ impl BackgroundReads {
             if Instant::now() >= deadline || !self.command_lines.may_be_read_soon(&wanted) {
                 break;
             }
-            self.command_lines.settle_for(&wanted, deadline);
+            let is_wanted = |key: &ProcessKey| wanted.contains(key);
+            self.command_lines.0.settle_for(is_wanted, deadline);
         }
         forget();
         if !left.is_empty() {
             let found = keys_of(&left);
-            let stuck = self.command_lines.stuck();
+            let stuck = self.command_lines.0.stuck();
             let mut slow = lock(&self.slow_processes);
             let stuck = stuck.into_iter().filter(|key| found.contains(key));
             let room = MAX_SLOW.saturating_sub(slow.len());
@@ -230,10 +231,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid,
-            start_ticks: 500,
-        }
+        ProcessKey::new(pid, 500)
     }
 
     impl BackgroundReads {

@@ -1,7 +1,7 @@
 //! One process of the table, from files that never hang.
 
 use crate::host::ancestors::{cgroup_location, executable, lineage};
-use crate::host::cgroup::{CgroupContainer, CgroupView, ContainerManager};
+use crate::host::cgroup::{CgroupContainer, CgroupView};
 use crate::host::namespace::{pid_namespace, user_namespace_creators, user_namespace_root};
 use crate::host::process_metadata::user_name;
 use crate::host::process_state::process_state;
@@ -184,10 +184,7 @@ fn unnamed_container(contained: CgroupContainer) -> Container {
     let unknown = || Reading::Failed(NOT_REQUESTED.into());
     Container {
         id: contained.id,
-        manager: match contained.manager {
-            ContainerManager::System => None,
-            ContainerManager::User(uid) => Some(uid),
-        },
+        manager: contained.manager.uid(),
         name: unknown(),
         image: unknown(),
         pod: contained.pod.map(|uid| Pod {

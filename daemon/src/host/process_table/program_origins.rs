@@ -222,10 +222,7 @@ mod tests {
         symlink(exe, directory.join("exe")).unwrap();
         symlink("mnt:[2]", directory.join("ns/mnt")).unwrap();
         symlink(sees, directory.join("root")).unwrap();
-        let key = ProcessKey {
-            pid: 7,
-            start_ticks: 500,
-        };
+        let key = ProcessKey::new(7, 500);
         HostFiles::new(root.join("proc")).origin(key, &directory)
     }
 

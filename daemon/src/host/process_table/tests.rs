@@ -3,7 +3,7 @@
 mod real;
 
 use super::*;
-use crate::host::users::{GroupRecord, NameService, UserRecord};
+use crate::host::users::{NameService, UserRecord};
 use gpukill_policy::access::Uids;
 use gpukill_policy::job::ProcessLineage;
 use gpukill_proto::holders::ProcessState;
@@ -84,14 +84,6 @@ impl NameService for AliceNameService {
             name: "alice".into(),
             home: "/home/alice".into(),
         }))
-    }
-
-    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
-        Ok(None)
-    }
-
-    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
-        Ok(None)
     }
 }
 

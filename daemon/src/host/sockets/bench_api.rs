@@ -68,10 +68,7 @@ impl JobWatch {
 
 fn key(root: &Path, pid: u32) -> Option<ProcessKey> {
     let stat = Stat::read(&root.join(pid.to_string())).ok()?;
-    Some(ProcessKey {
-        pid,
-        start_ticks: stat.start_ticks,
-    })
+    Some(ProcessKey::new(pid, stat.start_ticks))
 }
 
 fn scan_once(root: &Path, pids: &[u32]) -> Vec<SocketFindings> {

@@ -2,6 +2,7 @@
 //! unknown, and delays no job of another owner.
 
 use super::{REFRESH_INTERVAL, WatchedJob};
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{ContainerId, Job};
 use std::collections::BTreeMap;
 use std::io;
@@ -145,11 +146,12 @@ impl ScanBudget {
     }
 
     fn forget_old(&mut self, now: Instant) {
-        self.paused_jobs.retain(|_, until| *until > now);
-        self.owners.retain(|_, account| match account.paused_until {
-            Some(until) => until > now,
-            None => now.saturating_duration_since(account.since) < PAUSE,
-        });
+        self.paused_jobs.retain_entries(|_, until| *until > now);
+        self.owners
+            .retain_entries(|_, account| match account.paused_until {
+                Some(until) => until > now,
+                None => now.saturating_duration_since(account.since) < PAUSE,
+            });
     }
 }
 

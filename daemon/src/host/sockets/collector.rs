@@ -5,6 +5,7 @@
 use super::table::{LISTEN, Socket, SocketListError};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use gpukill_policy::access::Uids;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The limits of reading.
@@ -157,7 +158,7 @@ impl SocketCollector {
         self.dropped.remove(&SocketOwner::Nowhere);
         let left_out = &self.dropped;
         self.listeners
-            .retain(|_, uid| !left_out.contains(&SocketOwner::Open(*uid)));
+            .retain_entries(|_, uid| !left_out.contains(&SocketOwner::Open(*uid)));
     }
 }
 
@@ -191,14 +192,6 @@ mod tests {
         socket(uid, LISTEN, (local, end(0, 0)), inode)
     }
 
-    const fn runs_as(uid: u32) -> Uids {
-        Uids {
-            real: uid,
-            effective: uid,
-            saved: uid,
-        }
-    }
-
     #[test]
     fn drops_only_the_largest_owner() {
         let mut collector = SocketCollector::new(LIMITS);
@@ -229,8 +222,8 @@ mod tests {
         }
         assert_eq!(most, LIMITS.sockets);
         let (sockets, ports, left_out) = collector.finish();
-        assert!(left_out.may_include(runs_as(1001)));
-        assert!(!left_out.may_include(runs_as(1000)) && !left_out.may_include(runs_as(0)));
+        let includes = |uid| left_out.may_include(Uids::from_single(uid));
+        assert!(includes(1001) && !includes(1000) && !includes(0));
         let alices = sockets
             .iter()
             .filter(|it| it.local == alices || it.peer == alices);
@@ -251,7 +244,8 @@ mod tests {
         }
         let (sockets, _, left_out) = collector.finish();
         assert!(sockets.iter().any(|it| it.state == LISTEN));
-        assert!(left_out.may_include(runs_as(0)) && !left_out.may_include(runs_as(1000)));
+        let includes = |uid| left_out.may_include(Uids::from_single(uid));
+        assert!(includes(0) && !includes(1000));
     }
 
     #[test]

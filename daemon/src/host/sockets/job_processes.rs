@@ -3,7 +3,7 @@
 
 use super::WatchedJob;
 use crate::host::ancestors::cgroup_location;
-use crate::host::cgroup::{CgroupContainer, CgroupLocation, CgroupView, ContainerManager};
+use crate::host::cgroup::{CgroupLocation, CgroupView};
 use crate::host::namespace;
 use crate::host::process_table::list_pids;
 use crate::host::status::StatusFile;
@@ -143,7 +143,7 @@ impl ProcessCensus {
                 unit.map(|unit| Job::Unit { unit, uid: 0 }),
                 scheduler.map(Job::Scheduler),
                 container.map(|own| Job::Container {
-                    manager: manager_uid(&own),
+                    manager: own.manager.uid(),
                     id: own.id,
                 }),
             ];
@@ -176,12 +176,5 @@ impl ProcessCensus {
     fn belongs_to(&self, key: ProcessKey, uid: Option<u32>) -> bool {
         let uids = StatusFile::read(&self.root.join(key.pid.to_string())).uids;
         uids.known().is_some_and(|uids| Some(uids.real) == uid)
-    }
-}
-
-fn manager_uid(container: &CgroupContainer) -> Option<u32> {
-    match container.manager {
-        ContainerManager::System => None,
-        ContainerManager::User(uid) => Some(uid),
     }
 }

@@ -10,6 +10,7 @@ use super::table::{Connection, SocketListError, SocketTable};
 use core::net::SocketAddr;
 use gpukill_policy::network::{ListeningPort, classify_network_use};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -151,7 +152,8 @@ impl JobHistory {
             }
         }
         if self.accepted.len() > MAX_NAMESPACES {
-            self.accepted.retain(|name, _| names.contains_key(name));
+            self.accepted
+                .retain_entries(|name, _| names.contains_key(name));
         }
         let mut evaluation = JobUse::default();
         for (name, has_sockets) in names {

@@ -7,6 +7,7 @@ use super::collector::LIMITS;
 use super::scan::{OpenSockets, has_ended};
 use super::table::{SocketListError, SocketTable};
 use crate::procfs::read_at_most;
+use gpukill_proto::collect::RetainEntries as _;
 use std::collections::BTreeMap;
 use std::fs::{File, read_link};
 use std::io::{self, BufReader};
@@ -32,7 +33,7 @@ impl NamespaceCache {
     /// Drops entries that are too old.
     pub(super) fn forget_old(&mut self) {
         self.0
-            .retain(|_, (read_at, _)| read_at.elapsed() < REFRESH_INTERVAL);
+            .retain_entries(|_, (read_at, _)| read_at.elapsed() < REFRESH_INTERVAL);
     }
 
     pub(super) fn get(&self, name: &Path) -> Option<&NetworkNamespace> {

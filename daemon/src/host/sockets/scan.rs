@@ -10,6 +10,7 @@ use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{Job, ProcessKey};
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +73,7 @@ impl SocketScanner {
 
     /// Drops all other jobs.
     pub(super) fn keep_only(&mut self, jobs: &BTreeSet<Job>) {
-        self.jobs.retain(|job, _| jobs.contains(job));
+        self.jobs.retain_entries(|job, _| jobs.contains(job));
     }
 
     /// Forces the next scan to read them again.

@@ -4,6 +4,7 @@
 use super::addresses::LocalAddresses;
 use super::collector::{DroppedOwners, LIMITS, SocketCollector};
 use crate::host::status::StatusFile;
+use crate::procfs::parse_decimal;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use gpukill_policy::access::Uids;
 use gpukill_proto::collect::IntoMap as _;
@@ -343,14 +344,6 @@ pub(super) fn parse_hex(text: &str, digits: usize) -> Option<u128> {
     let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex
         .then(|| u128::from_str_radix(text, 16).ok())
-        .flatten()
-}
-
-fn parse_decimal(text: &str) -> Option<u64> {
-    // `parse` would accept a sign.
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| text.parse().ok())
         .flatten()
 }
 

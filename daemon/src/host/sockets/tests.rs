@@ -37,10 +37,7 @@ fn pair(client: (u16, u64), server: (u16, u64)) -> String {
 }
 
 fn key(pid: u32) -> ProcessKey {
-    ProcessKey {
-        pid,
-        start_ticks: 100,
-    }
+    ProcessKey::new(pid, 100)
 }
 
 /// Processes that are each a job.
@@ -162,14 +159,23 @@ fn clients_are_counted_in_the_jobs_network() {
     assert_eq!(connections.network_use(key(12)), service(2));
 }
 
-/// A job in which process 100 holds a GPU.
+/// The tree of a process that holds a GPU.
+fn tree_of(key: ProcessKey) -> WatchedJob {
+    WatchedJob {
+        job: Job::Tree(key),
+        uid: Some(1000),
+        owner: BudgetOwner::Person(1000),
+        processes: [key].into(),
+        notebook_servers: BTreeSet::new(),
+    }
+}
+
+/// The tree of process 10, in which process 100 holds a GPU.
 fn job(servers: &[u32]) -> WatchedJob {
     WatchedJob {
         job: Job::Tree(key(10)),
-        uid: Some(1000),
-        owner: BudgetOwner::Person(1000),
-        processes: [key(100)].into(),
         notebook_servers: servers.iter().map(|pid| key(*pid)).collect(),
+        ..tree_of(key(100))
     }
 }
 
@@ -316,19 +322,9 @@ fn own_network_counts_connections_between_scans() {
 fn reused_pid_is_another_process() {
     let tree = FakeSocketTree::new();
     tree.process(1, 1, &[5], &line(8000, 10, 5));
-    let other = ProcessKey {
-        pid: 1,
-        start_ticks: 99,
-    };
-    let watched = |key: ProcessKey| WatchedJob {
-        job: Job::Tree(key),
-        uid: Some(1000),
-        owner: BudgetOwner::Person(1000),
-        processes: [key].into(),
-        notebook_servers: BTreeSet::new(),
-    };
+    let other = ProcessKey::new(1, 99);
     let mut scanner = scanner_below(&tree);
-    let found = scanner.scan_jobs(&[watched(other), watched(key(1))]);
+    let found = scanner.scan_jobs(&[tree_of(other), tree_of(key(1))]);
     let uses: Vec<_> = found
         .iter()
         .map(|(key, it)| (*key, it.network.clients.clone(), it.sockets.is_some()))

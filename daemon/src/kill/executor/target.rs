@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn ends_with_the_signal_reaped_or_not() {
-        let actor = TestChild::run("echo; exec sleep 1000");
-        let mut target = actor.planned(TERM);
+        let process = TestChild::run("echo; exec sleep 1000");
+        let mut target = process.planned(TERM);
         assert!(!target.has_ended());
         assert_eq!(target.send(0), SendResult::Delivered);
         let mut target = waited(target);
@@ -343,16 +343,16 @@ mod tests {
             target.settle_ended(),
             Outcome::Ended(KillSignal::Terminate, _)
         ));
-        assert_eq!(actor.stat().state, 'Z');
+        assert_eq!(process.stat().state, 'Z');
         assert!(!target.is_pending());
     }
 
     #[test]
     fn stopped_process_takes_its_signal() {
-        let actor = TestChild::run("echo; exec sleep 1000");
-        let mut target = actor.planned(TERM);
+        let process = TestChild::run("echo; exec sleep 1000");
+        let mut target = process.planned(TERM);
         pidfd_send_signal(&*target.handle, Signal::STOP).unwrap();
-        while actor.stat().state != 'T' {
+        while process.stat().state != 'T' {
             std::thread::yield_now();
         }
         assert_eq!(target.send(0), SendResult::Delivered);
@@ -365,8 +365,8 @@ mod tests {
 
     #[test]
     fn sends_each_step_once() {
-        let actor = TestChild::run("trap '' TERM; echo; while :; do sleep 1; done");
-        let mut target = actor.planned(&[KillSignal::Terminate, KillSignal::Kill]);
+        let process = TestChild::run("trap '' TERM; echo; while :; do sleep 1; done");
+        let mut target = process.planned(&[KillSignal::Terminate, KillSignal::Kill]);
         assert_eq!(target.send(0), SendResult::Delivered);
         assert_eq!(target.send(0), SendResult::NotSent);
         assert!(wait_for_exits(std::slice::from_ref(&target), Instant::now()).is_empty());
@@ -381,8 +381,8 @@ mod tests {
 
     #[test]
     fn survives_an_ignored_signal() {
-        let actor = TestChild::run("trap '' TERM; echo; while :; do sleep 1; done");
-        let mut target = actor.planned(TERM);
+        let process = TestChild::run("trap '' TERM; echo; while :; do sleep 1; done");
+        let mut target = process.planned(TERM);
         assert_eq!(target.send(0), SendResult::Delivered);
         assert!(matches!(
             target.settle_survived(""),
@@ -393,19 +393,19 @@ mod tests {
 
     #[test]
     fn own_end_names_no_signal() {
-        let actor = TestChild::run("echo");
-        while actor.stat().state != 'Z' {
+        let process = TestChild::run("echo");
+        while process.stat().state != 'Z' {
             std::thread::yield_now();
         }
-        let mut target = actor.planned(TERM);
+        let mut target = process.planned(TERM);
         assert_eq!(target.send(0), SendResult::NotSent);
         assert_eq!(target.settle_ended(), Outcome::Gone);
     }
 
     #[test]
     fn end_by_signal_beats_a_veto() {
-        let actor = TestChild::run("echo; exec sleep 1000");
-        let mut target = actor.planned(TERM);
+        let process = TestChild::run("echo; exec sleep 1000");
+        let mut target = process.planned(TERM);
         assert_eq!(target.send(0), SendResult::Delivered);
         let mut target = waited(target);
         let why = Outcome::Protected("the admin says so".into());
@@ -417,8 +417,8 @@ mod tests {
 
     #[test]
     fn withheld_signal_has_its_reason() {
-        let actor = TestChild::run("trap '' TERM; echo; while :; do sleep 1; done");
-        let mut target = actor.planned(&[KillSignal::Terminate, KillSignal::Kill]);
+        let process = TestChild::run("trap '' TERM; echo; while :; do sleep 1; done");
+        let mut target = process.planned(&[KillSignal::Terminate, KillSignal::Kill]);
         assert!(!target.had_signal());
         assert_eq!(target.send(0), SendResult::Delivered);
         assert!(target.had_signal());
@@ -430,7 +430,7 @@ mod tests {
         );
         assert!(!target.is_pending());
         // Before the first signal the reason is reported unchanged.
-        let mut target = actor.planned(TERM);
+        let mut target = process.planned(TERM);
         let why = Outcome::Denied("root".into());
         assert_eq!(target.settle_withheld(why.clone(), 0), why);
     }

@@ -3,6 +3,7 @@
 
 use super::listing::ListedPids;
 use crate::host::process::ProcessMetadata;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{DeviceId, ProcessKey};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,12 +54,13 @@ impl LastProcesses {
     pub(super) fn keep_listed(&mut self, device: &DeviceId, listings: &ListedPids) {
         if let Some(of_device) = self.devices.get_mut(device) {
             let is_listed = |key: ProcessKey| listings.still_belongs_to(device, key);
-            of_device.retain(|_, last| is_listed(last.identity.key));
+            of_device.retain_entries(|_, last| is_listed(last.identity.key));
         }
     }
 
     /// Forgets devices that are gone.
     pub(super) fn keep_only(&mut self, present: &BTreeSet<&DeviceId>) {
-        self.devices.retain(|device, _| present.contains(device));
+        self.devices
+            .retain_entries(|device, _| present.contains(device));
     }
 }

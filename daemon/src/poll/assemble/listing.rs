@@ -8,6 +8,7 @@
 use super::ProcessesByPid;
 use crate::backend::DeviceReadings;
 use crate::fd_scan::FileHolders;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{DeviceId, ProcessKey};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::LISTED_BEFORE_START;
@@ -143,7 +144,8 @@ impl ListedPids {
 
     /// Forgets devices that are gone.
     pub(super) fn keep_only(&mut self, present: &BTreeSet<&DeviceId>) {
-        self.first.retain(|device, _| present.contains(device));
+        self.first
+            .retain_entries(|device, _| present.contains(device));
     }
 }
 

@@ -196,18 +196,18 @@ const POOL: [&str; 4] = [
 
 #[test]
 fn miner_is_found_by_name_then_by_arguments() {
-    let mut stage = WatchFixture::new();
+    let mut fixture = WatchFixture::new();
     let miner = [process(1, "xmrig"), process(2, "python3")];
-    let status = stage.poll(0, &miner);
+    let status = fixture.poll(0, &miner);
     assert_eq!(status.findings.len(), 1);
     let found = &status.findings[0];
     assert_eq!((found.process, found.uid), (key_of(1), Some(1004)));
     assert_eq!((&found.gpus[..], found.is_present), (&[3][..], true));
     assert_eq!(found.verdicts[0].risk, Risk::High);
     assert!(status.assessments[&key_of(2)].verdicts.is_empty());
-    stage.set_arguments(1, &POOL);
-    stage.set_arguments(2, &["python3", "train.py"]);
-    let status = stage.poll(2, &miner);
+    fixture.set_arguments(1, &POOL);
+    fixture.set_arguments(2, &["python3", "train.py"]);
+    let status = fixture.poll(2, &miner);
     assert_eq!(status.findings[0].verdicts[0].risk, Risk::Critical);
     assert_eq!(status.findings[0].since, Timestamp(0));
     let suspected = status.suspicions[&key_of(1)].unwrap();
@@ -217,7 +217,7 @@ fn miner_is_found_by_name_then_by_arguments() {
     );
     assert_eq!(status.suspicions[&key_of(2)], None);
     // It was reported and recorded both times.
-    let risks: Vec<Risk> = stage
+    let risks: Vec<Risk> = fixture
         .wait_for_recorded(2)
         .iter()
         .map(|it| it.verdicts[0].risk)
@@ -227,33 +227,33 @@ fn miner_is_found_by_name_then_by_arguments() {
 
 #[test]
 fn unchanged_process_is_read_rarely_and_reported_once() {
-    let mut stage = WatchFixture::new();
-    stage.set_arguments(1, &POOL);
+    let mut fixture = WatchFixture::new();
+    fixture.set_arguments(1, &POOL);
     let miner = [process(1, "python3")];
     let polls = (0..3_600).step_by(2);
-    let mut tellings = BTreeSet::new();
+    let mut assessed_at = BTreeSet::new();
     for second in polls {
-        let status = stage.poll(second, &miner);
-        tellings.insert(status.assessments[&key_of(1)].at);
+        let status = fixture.poll(second, &miner);
+        assessed_at.insert(status.assessments[&key_of(1)].at);
     }
     // At 0, 4, 12, 28, … 1020 s, and then every ten minutes.
-    assert_eq!(stage.reads(1), 13);
+    assert_eq!(fixture.reads(1), 13);
     // Nothing changed after the first two assessments.
-    assert!(tellings.len() <= 2, "{tellings:?}");
-    assert_eq!(stage.wait_for_recorded(1).len(), 1);
+    assert!(assessed_at.len() <= 2, "{assessed_at:?}");
+    assert_eq!(fixture.wait_for_recorded(1).len(), 1);
 }
 
 #[test]
 fn new_program_is_read_at_once() {
-    let mut stage = WatchFixture::new();
-    stage.set_arguments(1, &["python3", "train.py"]);
+    let mut fixture = WatchFixture::new();
+    fixture.set_arguments(1, &["python3", "train.py"]);
     for second in (0..600).step_by(2) {
-        stage.poll(second, &[process(1, "python3")]);
+        fixture.poll(second, &[process(1, "python3")]);
     }
-    let before = stage.reads(1);
-    stage.set_arguments(1, &POOL);
+    let before = fixture.reads(1);
+    fixture.set_arguments(1, &POOL);
     assert!(
-        stage
+        fixture
             .poll(600, &[process(1, "python3")])
             .findings
             .is_empty()
@@ -262,106 +262,106 @@ fn new_program_is_read_at_once() {
         executable: Reading::Value("/tmp/python3".into()),
         ..process(1, "python3")
     };
-    let status = stage.poll(602, &[other]);
-    assert_eq!(stage.reads(1), before + 1);
+    let status = fixture.poll(602, &[other]);
+    assert_eq!(fixture.reads(1), before + 1);
     assert_eq!(status.findings.len(), 1);
 }
 
 #[test]
 fn changed_command_is_read_with_backoff() {
-    let mut stage = WatchFixture::new();
-    stage.set_arguments(1, &["python3", "train.py"]);
+    let mut fixture = WatchFixture::new();
+    fixture.set_arguments(1, &["python3", "train.py"]);
     let titled = |title: String| GpuProcess {
         command: Reading::Value(title),
         ..process(1, "python3")
     };
     for second in (0..600).step_by(2) {
-        stage.poll(second, &[titled("python3 train.py".into())]);
+        fixture.poll(second, &[titled("python3 train.py".into())]);
     }
-    let before = stage.reads(1);
-    stage.set_arguments(1, &POOL);
-    stage.poll(600, &[titled("python3 -o pool".into())]);
+    let before = fixture.reads(1);
+    fixture.set_arguments(1, &POOL);
+    fixture.poll(600, &[titled("python3 -o pool".into())]);
     assert_eq!(
-        stage
+        fixture
             .poll(604, &[titled("python3 -o pool".into())])
             .findings
             .len(),
         1
     );
-    assert_eq!(stage.reads(1), before + 1);
+    assert_eq!(fixture.reads(1), before + 1);
     for second in (606..1_206).step_by(2) {
-        stage.poll(second, &[titled(format!("step {second}"))]);
+        fixture.poll(second, &[titled(format!("step {second}"))]);
     }
-    assert!(stage.reads(1) - before < 20, "{}", stage.reads(1));
+    assert!(fixture.reads(1) - before < 20, "{}", fixture.reads(1));
 }
 
 #[test]
 fn connection_counts_when_it_is_made() {
-    let mut stage = WatchFixture::new();
-    stage.set_arguments(1, &["xmrig"]);
+    let mut fixture = WatchFixture::new();
+    fixture.set_arguments(1, &["xmrig"]);
     let miner = [process(1, "xmrig")];
     let score = |status: &RogueStatus| status.assessments[&key_of(1)].score;
-    let alone = score(&stage.poll(0, &miner));
-    let mut script = stage.script.lock().unwrap();
+    let alone = score(&fixture.poll(0, &miner));
+    let mut script = fixture.script.lock().unwrap();
     script.peers.insert(1, "203.0.113.9:3333");
     drop(script);
-    assert_eq!(score(&stage.poll(8, &miner)), alone);
-    let status = stage.poll(10, &miner);
+    assert_eq!(score(&fixture.poll(8, &miner)), alone);
+    let status = fixture.poll(10, &miner);
     assert!(score(&status) > alone);
     assert!(status.suspicions[&key_of(1)].unwrap().is_actionable);
 }
 
 #[test]
 fn new_rules_reassess_and_gone_is_no_finding() {
-    let mut stage = WatchFixture::new();
-    stage.set_arguments(1, &["xmrig"]);
+    let mut fixture = WatchFixture::new();
+    fixture.set_arguments(1, &["xmrig"]);
     let miner = [process(1, "xmrig"), process(2, "python3")];
-    assert_eq!(stage.poll(0, &miner).findings.len(), 1);
-    let file = stage.directory.path().join("rogue.toml");
+    assert_eq!(fixture.poll(0, &miner).findings.len(), 1);
+    let file = fixture.directory.path().join("rogue.toml");
     std::fs::write(file, "[patterns]\nuser_whitelist = ['eve']\n").unwrap();
-    stage.rules.reload();
-    assert!(stage.poll(2, &miner).findings.is_empty());
-    std::fs::remove_file(stage.directory.path().join("rogue.toml")).unwrap();
-    stage.rules.reload();
-    assert_eq!(stage.poll(4, &miner).findings.len(), 1);
-    let status = stage.poll(6, &miner[1..]);
+    fixture.rules.reload();
+    assert!(fixture.poll(2, &miner).findings.is_empty());
+    std::fs::remove_file(fixture.directory.path().join("rogue.toml")).unwrap();
+    fixture.rules.reload();
+    assert_eq!(fixture.poll(4, &miner).findings.len(), 1);
+    let status = fixture.poll(6, &miner[1..]);
     assert!(status.findings.is_empty());
     assert_eq!(status.assessments.len(), 1);
     // It was reported once.
-    assert_eq!(stage.wait_for_recorded(1).len(), 1);
+    assert_eq!(fixture.wait_for_recorded(1).len(), 1);
 }
 
 #[test]
 fn guard_ignores_verdicts_of_fallback_rules() {
-    let mut stage = WatchFixture::new();
+    let mut fixture = WatchFixture::new();
     let miner = [process(1, "xmrig")];
     let suspected = |status: &RogueStatus| status.suspicions.get(&key_of(1)).copied();
-    assert!(suspected(&stage.poll(0, &miner)).is_some());
-    let file = stage.directory.path().join("rogue.toml");
+    assert!(suspected(&fixture.poll(0, &miner)).is_some());
+    let file = fixture.directory.path().join("rogue.toml");
     std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
-    stage.rules.reload();
-    let status = stage.poll(2, &miner);
+    fixture.rules.reload();
+    let status = fixture.poll(2, &miner);
     assert_eq!((suspected(&status), status.findings.len()), (None, 1));
     std::fs::write(&file, "").unwrap();
-    stage.rules.reload();
-    assert!(suspected(&stage.poll(4, &miner)).is_some());
+    fixture.rules.reload();
+    assert!(suspected(&fixture.poll(4, &miner)).is_some());
     // The rules before the mistake were written by an admin.
     std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
-    stage.rules.reload();
-    assert!(suspected(&stage.poll(6, &miner)).is_some());
+    fixture.rules.reload();
+    assert!(suspected(&fixture.poll(6, &miner)).is_some());
 }
 
 #[test]
 fn own_namespace_counts_from_first_reading() {
-    let mut stage = WatchFixture::new();
+    let mut fixture = WatchFixture::new();
     let mut sends = |second, namespace, bytes| {
         let sent = NetworkSent::Own { namespace, bytes };
         let evidence = ProcessEvidence {
             sent,
             ..evidence(&["python3"])
         };
-        stage.script.lock().unwrap().evidence.insert(1, evidence);
-        let status = stage.poll(second, &[process(1, "python3")]);
+        fixture.script.lock().unwrap().evidence.insert(1, evidence);
+        let status = fixture.poll(second, &[process(1, "python3")]);
         let indicators = &status.assessments[&key_of(1)].indicators;
         indicators
             .iter()
@@ -376,23 +376,23 @@ fn own_namespace_counts_from_first_reading() {
 
 #[test]
 fn restarted_daemon_reports_nothing_twice() {
-    let mut stage = WatchFixture::new();
+    let mut fixture = WatchFixture::new();
     let miner = [process(1, "xmrig")];
-    stage.poll(0, &miner);
-    let findings = stage.wait_for_recorded(1);
+    fixture.poll(0, &miner);
+    let findings = fixture.wait_for_recorded(1);
     let (sender, _status) = watch::channel(Arc::default());
-    let evidence = Box::new(ScriptedEvidence(Arc::clone(&stage.script)));
-    stage.watch = RogueWatcher::new(
-        stage.rules.subscribe(),
+    let evidence = Box::new(ScriptedEvidence(Arc::clone(&fixture.script)));
+    fixture.watch = RogueWatcher::new(
+        fixture.rules.subscribe(),
         evidence,
-        stage.store.clone(),
+        fixture.store.clone(),
         sender,
     );
-    stage.watch.findings.restore_reported(findings[0].clone());
-    stage.poll(2, &miner);
-    stage.set_arguments(1, &POOL);
-    stage.poll(10, &miner);
-    let risks: Vec<Risk> = stage
+    fixture.watch.findings.restore_reported(findings[0].clone());
+    fixture.poll(2, &miner);
+    fixture.set_arguments(1, &POOL);
+    fixture.poll(10, &miner);
+    let risks: Vec<Risk> = fixture
         .wait_for_recorded(2)
         .iter()
         .map(|it| it.verdicts[0].risk)

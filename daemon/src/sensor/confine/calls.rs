@@ -66,7 +66,7 @@ const LEGACY_CALLS: [libc::c_long; 6] = [
     libc::SYS_futimesat,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const OLD: [libc::c_long; 0] = [];
+const LEGACY_CALLS: [libc::c_long; 0] = [];
 
 /// Since Linux 6.6, 6.13 and 6.17, with the same numbers on every architecture; libc does not
 /// define them for all.

@@ -9,10 +9,11 @@ use super::ranges::{
 use super::raw;
 use crate::backend::MemoryReadings;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{DeviceId, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
-use gpukill_proto::units::{Bytes, Milliwatts, Percent};
+use gpukill_proto::units::{Bytes, Millijoules, Milliwatts, Percent};
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PerformanceState, RetirementCause, TemperatureSensor,
 };
@@ -49,6 +50,7 @@ pub(super) struct DeviceValues {
     pub(super) name: Reading<String>,
     pub(super) pci: Reading<String>,
     pub(super) vitals: Vitals,
+    pub(super) energy: Option<Millijoules>,
 }
 
 impl SlowValues {
@@ -97,7 +99,7 @@ impl SlowValues {
 
     /// Forgets every other device.
     pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
-        self.0.retain(|id, _| is_present(id));
+        self.0.retain_entries(|id, _| is_present(id));
     }
 }
 
@@ -177,8 +179,17 @@ fn read_slow_getters(device: &Device<'_>) -> DeviceValues {
             Reading::Value(sysfs_address(&pci.bus_id))
         }),
         vitals,
+        energy: fields
+            .value_of(ENERGY, non_negative)
+            .known()
+            .copied()
+            .map(Millijoules),
     }
 }
+
+/// The energy since the driver was loaded, in millijoules; before Volta there is none. As a field it
+/// costs no call of its own.
+const ENERGY: u32 = field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION;
 
 /// NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; newer than the list of the crate.
 const RECOVERY_ACTION: u32 = 230;
@@ -195,7 +206,7 @@ struct FieldAnswers(Result<BTreeMap<u32, Reading<i128>>, NvmlError>);
 
 impl FieldAnswers {
     fn read(device: &Device<'_>) -> Self {
-        let ids = [field_id::NVML_FI_DEV_MEMORY_TEMP, RECOVERY_ACTION]
+        let ids = [field_id::NVML_FI_DEV_MEMORY_TEMP, ENERGY, RECOVERY_ACTION]
             .into_iter()
             .chain(ROWS);
         let ids: Vec<FieldId> = ids.map(FieldId).collect();

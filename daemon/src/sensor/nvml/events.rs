@@ -7,6 +7,7 @@ use super::codes::{ErrorClass, error_class, explain};
 use super::raw::{EventSet, RawEvent, device_key};
 use crate::fault::FaultCause;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{DeviceId, EventKind, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use nvml_wrapper::error::NvmlError;
@@ -126,8 +127,8 @@ impl EventCollector {
 
     /// Forgets every other device.
     pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
-        self.unreceived.retain(|id, _| is_present(id));
-        self.refused.retain(|id, _| is_present(id));
+        self.unreceived.retain_entries(|id, _| is_present(id));
+        self.refused.retain_entries(|id, _| is_present(id));
     }
 
     /// Why events of this device are not received.

@@ -17,29 +17,10 @@ type ProcessInstance = (u32, Option<InstanceId>);
 /// The merged values of one process on one instance.
 pub(super) type MergedProcesses = BTreeMap<ProcessInstance, (GpuUse, Reading<Bytes>)>;
 
-const COMPUTE: GpuUse = GpuUse {
-    compute: true,
-    graphics: false,
-    mps: false,
-};
-const GRAPHICS: GpuUse = GpuUse {
-    compute: false,
-    graphics: true,
-    mps: false,
-};
-const MPS: GpuUse = GpuUse {
-    compute: false,
-    graphics: false,
-    mps: true,
-};
-
 /// The processes in all lists of a GPU or of a MIG device.
 pub(super) fn read_merged(nvml: &Nvml, device: &Device<'_>) -> Result<MergedProcesses, ListError> {
-    merge_records([
-        (COMPUTE, read_records(nvml, device, ListKind::Compute)),
-        (GRAPHICS, read_records(nvml, device, ListKind::Graphics)),
-        (MPS, read_records(nvml, device, ListKind::Mps)),
-    ])
+    let kinds = [ListKind::Compute, ListKind::Graphics, ListKind::Mps];
+    merge_records(kinds.map(|kind| (kind, read_records(nvml, device, kind))))
 }
 
 pub(super) fn list_failure<T>(error: &ListError) -> Reading<T> {
@@ -76,12 +57,12 @@ pub(super) fn add_utilization(
 /// A list that this GPU or driver does not have is empty. Any other failure fails the whole: a part
 /// of the processes would look like all of them.
 fn merge_records(
-    lists: [(GpuUse, Result<Vec<ProcessRecord>, ListError>); 3],
+    lists: [(ListKind, Result<Vec<ProcessRecord>, ListError>); 3],
 ) -> Result<MergedProcesses, ListError> {
     let mut merged = MergedProcesses::new();
     let mut supported = false;
     let mut unsupported = None;
-    for (used_for, list) in lists {
+    for (kind, list) in lists {
         let list = match list {
             Ok(list) => list,
             Err(ListError::Nvml(error)) if error_class(&error) == ErrorClass::Unsupported => {
@@ -93,36 +74,23 @@ fn merge_records(
         supported = true;
         // A driver may list itself as pid 0: no process has that pid.
         for record in list.into_iter().filter(|record| record.pid != 0) {
-            let memory = match record.memory {
-                Some(bytes) => Reading::Value(Bytes(bytes)),
-                None => Reading::Unsupported,
-            };
-            let process = merged
+            let memory = record.memory.map(Bytes);
+            let memory = memory.map_or(Reading::Unsupported, Reading::Value);
+            let (used_for, held) = merged
                 .entry((record.pid, record.instance))
                 .or_insert((GpuUse::default(), Reading::Unsupported));
-            process.0 = merge_use(process.0, used_for);
-            process.1 = larger_memory(&process.1, memory);
+            match kind {
+                ListKind::Compute => used_for.compute = true,
+                ListKind::Graphics => used_for.graphics = true,
+                ListKind::Mps => used_for.mps = true,
+            }
+            let greater = |one: Bytes, other| Reading::Value(one.max(other));
+            *held = held.clone().combine_supported(memory, greater);
         }
     }
     match (supported, unsupported) {
         (false, Some(error)) => Err(error.into()),
         _ => Ok(merged),
-    }
-}
-
-fn merge_use(a: GpuUse, b: GpuUse) -> GpuUse {
-    GpuUse {
-        compute: a.compute || b.compute,
-        graphics: a.graphics || b.graphics,
-        mps: a.mps || b.mps,
-    }
-}
-
-fn larger_memory(a: &Reading<Bytes>, b: Reading<Bytes>) -> Reading<Bytes> {
-    match (a.known(), b.known()) {
-        (Some(known), Some(other)) => Reading::Value(*known.max(other)),
-        (Some(known), None) => Reading::Value(*known),
-        (None, _) => b,
     }
 }
 
@@ -147,9 +115,9 @@ mod tests {
         mps: Result<Vec<ProcessRecord>, NvmlError>,
     ) -> Result<MergedProcesses, ListError> {
         merge_records([
-            (COMPUTE, compute.map_err(ListError::Nvml)),
-            (GRAPHICS, graphics.map_err(ListError::Nvml)),
-            (MPS, mps.map_err(ListError::Nvml)),
+            (ListKind::Compute, compute.map_err(ListError::Nvml)),
+            (ListKind::Graphics, graphics.map_err(ListError::Nvml)),
+            (ListKind::Mps, mps.map_err(ListError::Nvml)),
         ])
     }
 

@@ -4,6 +4,7 @@
 use super::codes::failed_reading;
 use super::ranges::percent;
 use crate::backend::Utilization;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Percent, Timestamp};
@@ -80,7 +81,7 @@ impl SampleWindows {
 
     /// Forgets every other GPU.
     pub(super) fn keep_only(&mut self, is_present: impl Fn(&DeviceId) -> bool) {
-        self.0.retain(|id, _| is_present(id));
+        self.0.retain_entries(|id, _| is_present(id));
     }
 }
 

@@ -71,19 +71,19 @@ pub(super) fn guard_part(
             ..ProcessGuardStatus::default()
         });
     }
-    let its = simulated
+    let simulated_ends: Vec<&OpenViolation> = simulated
         .iter()
-        .filter(|end| is_process_of_simulated_end(end, process));
-    let its: Vec<&OpenViolation> = its
+        .filter(|end| is_process_of_simulated_end(end, process))
         .map(|end| &end.violation)
         .take(MAX_GUARD_ENTRIES)
         .collect();
-    let is_simulated = |open: &OpenViolation| its.iter().any(|it| it.rule == open.rule);
+    let is_simulated =
+        |open: &OpenViolation| simulated_ends.iter().any(|end| end.rule == open.rule);
     let violations = open
         .iter()
-        .filter(|open| is_process_of_violation(open, process));
-    let violations = violations.filter(|open| !is_simulated(open));
-    let violations = violations.take(MAX_GUARD_ENTRIES);
+        .filter(|open| is_process_of_violation(open, process))
+        .filter(|open| !is_simulated(open))
+        .take(MAX_GUARD_ENTRIES);
     let owner = owner_uid(process);
     let facts = current_facts(&context.guard, process);
     let protected = protection_reason(compiled, &facts);
@@ -92,7 +92,7 @@ pub(super) fn guard_part(
         mode,
         is_stopped: is_stopped && mode > GuardMode::DryRun,
         violations: violations.map(redact).collect(),
-        would_have_ended: its.iter().copied().map(redact).collect(),
+        would_have_ended: simulated_ends.iter().copied().map(redact).collect(),
         limits: match protected {
             Some(_) => Vec::new(),
             None => limits(&context.guard, &facts),
@@ -119,7 +119,7 @@ fn limits(guard: &GuardContext<'_>, facts: &ProcessFacts) -> Vec<AppliedLimit> {
     let limits = limits
         .take(MAX_GUARD_ENTRIES)
         .map(|EffectiveLimit { rule, limit }| {
-            // The first limit of its kind is the one that replaces; a limit for a time of day or on the
+            // The first limit of its kind replaces the others; a limit for a time of day or on the
             // total of a group applies in addition.
             let its = others.extract_if(.., |other| other.rule.kind == rule.kind);
             let its = its.filter_map(|other| Some((other.rule, other.limit?)));

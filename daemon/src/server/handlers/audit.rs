@@ -4,7 +4,9 @@ use super::super::visibility::Visibility;
 use super::Session;
 use crate::store::{ActionFilter, PastRights, SelectedDevices};
 use gpukill_policy::access::{Operation, Ruling, check};
-use gpukill_policy::select::{DeviceName, DeviceSelectorError, names_user, select_devices};
+use gpukill_policy::select::{
+    DeviceName, DeviceSelectorError, names_one_user_of, select_devices, user_number,
+};
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, ActionRecord, AuditFilter, AuditPage, AuditQuery, AuditSeries,
     AuditSubject, AuditSummary, RunEnd, RunPage, RunQuery, RunRecord, SeriesQuery, TimelineEvent,
@@ -157,38 +159,37 @@ impl Session {
         }
     }
 
-    /// The users in the record that a name or a number selects. A name that no user has now selects
-    /// the users who had it, unless their numbers have other names now.
+    /// The users in the record that a name or a number selects, or several with commas between. A
+    /// single name that no user has now selects the users who had it, unless their numbers have
+    /// other names now.
     async fn resolve_uids(&self, typed: &str) -> Result<BTreeSet<u32>, Refusal> {
-        let number = typed
-            .parse()
-            .ok()
-            .filter(|uid| names_user(typed, Some(*uid), None));
-        if let Some(uid) = number {
-            return Ok([uid].into());
+        let each = || typed.split(',').map(str::trim);
+        let mut found: BTreeSet<u32> = each().filter_map(user_number).into_set();
+        if each().all(|user| user_number(user).is_some()) {
+            return Ok(found);
         }
         let uids = self.shared.store.acting_uids().await?;
         let users = &self.shared.authority.users;
         self.wait_for_names(&uids).await;
         let by_name = |uid: &u32| {
-            names_user(
+            names_one_user_of(
                 typed,
                 Some(*uid),
                 users.name(*uid).last_known().map(String::as_str),
             )
         };
-        let mut found: BTreeSet<u32> = uids.iter().copied().filter(by_name).into_set();
+        found.extend(uids.iter().copied().filter(by_name));
         if found.is_empty() && uids.iter().any(|uid| users.is_name_pending(*uid)) {
             let why = "the name service does not answer: use the number of the user";
             return Err(Refusal::Unavailable(why.into()));
         }
         if found.is_empty() {
             let has_no_name = |uid: &u32| matches!(users.name(*uid), Reading::Unsupported);
+            let nameless: Vec<u32> = uids.into_iter().filter(has_no_name).collect();
+            let store = &self.shared.store;
             // Without the samples no former name is known.
-            let former = self.shared.store.former_uids(typed.to_owned()).await;
-            let mut former = former.unwrap_or_default();
-            former.retain(|uid| uids.contains(uid) && has_no_name(uid));
-            found.extend(former);
+            let former = store.former_uids(typed.to_owned(), nameless).await;
+            found.extend(former.unwrap_or_default());
         }
         Ok(found)
     }

@@ -1,6 +1,6 @@
 //! The calls about the guard: its decisions, and replays of rules.
 
-use super::Session;
+use super::{QUEUE_TIMEOUT, Session};
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
 use crate::store::RuleSetKind;
 use gpukill_policy::access::{Operation, Ruling, check};
@@ -60,6 +60,14 @@ impl Session {
             process: (key.pid, key.start_ticks),
             job: process.job.last_known().map(Job::id),
         };
+        // The queue of the guard, in which samples wait too, always has room. Privileged users wait
+        // as well: a turn takes milliseconds.
+        let turn = self
+            .shared
+            .snooze_queue
+            .acquire_plain(self.caller.limit_group);
+        let turn = tokio::time::timeout(QUEUE_TIMEOUT, turn).await;
+        let _turn = turn.map_err(|_| Refusal::Busy)?;
         // If nothing would be ended, nothing can be postponed: the snooze stays available for
         // later.
         let planned = self.shared.guard.snooze(request.clone(), true).await?;

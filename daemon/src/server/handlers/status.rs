@@ -7,7 +7,8 @@ use gpukill_policy::access::rights;
 use gpukill_policy::alert::alert_values;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
-use gpukill_proto::status::{CallerReport, DaemonStatus};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::status::{CallerReport, CountersReport, DaemonStatus, DeviceEnergy};
 
 impl Session {
     /// The status, with the name of the caller if the name service answers in a moment.
@@ -34,6 +35,21 @@ impl Session {
             guard: self.guard_report(is_file_changed),
             rogue: self.rogue_report(&published.snapshot),
             settings: config.changed_settings(),
+            counters: self.counters(&published.energy),
+        }
+    }
+
+    /// The counters. The decisions of the guard are counted for all users together, so they are only
+    /// for a caller who may see all users.
+    fn counters(&self, energy: &[DeviceEnergy]) -> CountersReport {
+        let roles = self.shared.roles();
+        let report = self.shared.store.counters().report(energy.to_vec());
+        match self.visibility(&roles).sees_all_users() {
+            true => report,
+            false => CountersReport {
+                decisions: Reading::Withheld,
+                ..report
+            },
         }
     }
 

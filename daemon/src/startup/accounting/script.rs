@@ -5,8 +5,8 @@ use crate::backend::{
     Utilization,
 };
 use crate::clock::Clock;
-use crate::host::users::{GroupRecord, NameService, UserRecord};
-use gpukill_proto::model::{BackendState, DeviceId, GpuEvent, GpuUse, Vendor};
+use crate::host::users::{NameService, UserRecord};
+use gpukill_proto::model::{BackendState, DeviceId, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::path::PathBuf;
@@ -93,9 +93,11 @@ impl Backend for AccountingBackend {
     fn read(&mut self) -> Result<BackendReadings, BackendError> {
         let second = self.clock.seconds();
         let gpu = |index: u32| {
-            let tasks = self.tasks.iter();
-            let tasks = tasks.filter(|task| task.gpu == index && task.is_running(second));
-            let tasks: Vec<&ScriptedTask> = tasks.collect();
+            let tasks: Vec<&ScriptedTask> = self
+                .tasks
+                .iter()
+                .filter(|task| task.gpu == index && task.is_running(second))
+                .collect();
             let loads = tasks.iter().map(|task| task.load.at(second));
             let busiest = loads.filter_map(|load| load.known().copied()).max();
             let id = DeviceId(format!("GPU-{index}"));
@@ -127,10 +129,6 @@ impl Backend for AccountingBackend {
             ..BackendReadings::without_devices(BackendState::Ready)
         })
     }
-
-    fn take_events(&mut self) -> Vec<GpuEvent> {
-        Vec::new()
-    }
 }
 
 /// Every user is named by number.
@@ -142,10 +140,6 @@ impl NameService for NumericNameService {
             name: format!("u{uid}"),
             home: PathBuf::from("/"),
         }))
-    }
-
-    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
-        Ok(None)
     }
 
     fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {

@@ -76,6 +76,25 @@ fn outcome_yields_the_ended_processes() {
 }
 
 #[test]
+fn short_outcome_keeps_the_ended_processes() {
+    let many = |count: u32| -> Vec<ProcessKey> {
+        let keys = (1..=count).map(|pid| ProcessKey {
+            pid,
+            start_ticks: u64::MAX,
+        });
+        keys.collect()
+    };
+    let short = || "{\"too_long\": {}}".to_owned();
+    assert_eq!(add_ended_processes(short(), &[]), short());
+    let kept = add_ended_processes(short(), &many(3));
+    assert_eq!(ended_processes(&kept), many(3));
+    // It is bounded.
+    let kept = add_ended_processes(short(), &many(4_000));
+    assert_eq!(ended_processes(&kept), many(64));
+    assert!(kept.len() < 2_000, "{}", kept.len());
+}
+
+#[test]
 fn departure_before_the_outcome_is_marked() {
     let (_directory, mut connection) = file();
     for device in [1, 2] {
@@ -178,6 +197,27 @@ fn kill_before_a_stop_is_marked() {
 }
 
 #[test]
+fn many_kills_of_one_caller_hide_no_other() {
+    let (directory, connection) = file();
+    let audit = open(directory.path(), &AUDIT).unwrap().connection;
+    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
+    let insert = "INSERT INTO action (at, run, kind, uid, request, finished_at, result, outcome)
+        VALUES (?1, 'boot/1', 'kill', ?2, '', 0, 'done', ?3)";
+    for at in 0..100 {
+        let uid = if at == 0 { 1_000 } else { 1_001 };
+        let row = rusqlite::params![at, uid, outcome.to_string()];
+        audit.execute(insert, row).unwrap();
+    }
+    let last = "INSERT INTO sample (at, usage) VALUES (50, x'')";
+    connection.execute(last, []).unwrap();
+    let mut all = KilledRuns::default();
+    all.add_earlier_kills((&audit, &connection), "boot/2", Instant::now())
+        .unwrap();
+    assert_eq!(all.waiting.len(), 65);
+    assert!(all.waiting.iter().any(|run| run.at == Timestamp(0)));
+}
+
+#[test]
 fn kill_before_a_reboot_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
@@ -213,4 +253,6 @@ fn search_is_bounded() {
     assert_eq!(all.waiting.len(), 1);
     all.add(43, Timestamp(500), &vec![KEY; MAX_PROCESSES], now);
     assert_eq!(all.waiting.len(), MAX_PROCESSES);
+    // One kill of very many processes displaces no other.
+    assert!(all.waiting.iter().any(|run| run.action == 42));
 }

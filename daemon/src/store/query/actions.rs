@@ -4,7 +4,7 @@ use super::super::ActionKind;
 use super::super::event_row::EVENT_KINDS;
 use super::super::sql_values::saturating_i64;
 use super::{Deadline, QueryError, page_room, run_query};
-use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
+use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_USER};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -87,23 +87,33 @@ pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u
     })
 }
 
-/// The users that had this name, and no other one, whenever they used a device, up to a limit: the
-/// record has no names.
+/// Those of `uids` that had this name, and no other one, whenever they used a device: the record has
+/// no names.
 ///
 /// # Errors
 /// When the store fails, or the query takes too long.
 pub(in super::super) fn former_uids(
     connection: &mut Connection,
     name: &str,
+    uids: &[u32],
 ) -> Result<Vec<u32>, Refusal> {
     run_query(connection, |connection, _| {
-        let select = "SELECT DISTINCT uid FROM process WHERE user = ?1 AND uid IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM process AS other
-                            WHERE other.uid = process.uid AND other.user <> ?1) LIMIT ?2";
-        let mut statement = connection.prepare_cached(select)?;
-        let rows = statement.query_map(params![name, MAX_USERS], |row| row.get(0))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        Ok(select_former_uids(connection, name, uids)?)
     })
+}
+
+/// Reads each process of these users at most twice.
+fn select_former_uids(
+    connection: &Connection,
+    name: &str,
+    uids: &[u32],
+) -> rusqlite::Result<Vec<u32>> {
+    let select = "SELECT value FROM json_each(?1) AS acting
+        WHERE EXISTS (SELECT 1 FROM process WHERE uid = acting.value AND user = ?2)
+        AND NOT EXISTS (SELECT 1 FROM process WHERE uid = acting.value AND user <> ?2)";
+    let mut statement = connection.prepare_cached(select)?;
+    let rows = statement.query_map(params![json!(uids).to_string(), name], |row| row.get(0))?;
+    rows.collect()
 }
 
 fn validate(query: &ActionQuery) -> Result<(), QueryError> {
@@ -174,7 +184,7 @@ const SELECT_ACTIONS: &str =
     FROM action
     WHERE at >= ?1 AND at < ?2 AND (at < ?3 OR (at = ?3 AND id * 2 + 1 < ?4))
     AND (?5 IS NULL OR kind IN (SELECT value FROM json_each(?5)))
-    AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)))
+    AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)) OR (?8 AND request LIKE 'guard: %'))
     AND (?7 IS NULL OR EXISTS (
         SELECT 1 FROM json_tree(CASE WHEN json_valid(plan) THEN plan ELSE 'null' END) AS part
         WHERE part.key = 'gpu_id' AND part.atom IN (SELECT value FROM json_each(?7))))
@@ -196,29 +206,40 @@ fn read_page(
     let (since, until) = (query.since.0, query.until.0.min(at.saturating_add(1)));
     let kinds: BTreeSet<&str> = requested_kinds(query).collect();
     let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
-    let asked = params![since, until, at, id, kinds, uids, devices];
-    let (mut events, mut acts) = (
+    let typed = query.user.iter().flat_map(|users| users.split(','));
+    let has_guard = typed.map(str::trim).any(|user| user == GUARD_USER);
+    let asked_events = params![since, until, at, id, kinds, uids, devices];
+    let asked_actions = params![since, until, at, id, kinds, uids, devices, has_guard];
+    let (mut events, mut actions) = (
         connection.prepare_cached(SELECT_EVENTS)?,
         connection.prepare_cached(SELECT_ACTIONS)?,
     );
     let may_match = |uid| devices.is_none() || may_read(uid);
     let mut events = EntrySource {
-        rows: events.query(asked)?,
+        rows: events.query(asked_events)?,
         next: None,
         to_entry: &|row| event_entry(row, may_read).map(Some),
     };
-    let of_act = |row: &Row<'_>| {
+    let to_action = |row: &Row<'_>| {
         // The devices of another user's kill are known only from its withheld plan.
-        if may_match(row.get("uid")?) {
-            action_entry(row, may_read).map(Some)
-        } else {
-            Ok(None)
+        if !may_match(row.get("uid")?) {
+            return Ok(None);
         }
+        let record = action_entry(row, may_read)?;
+        // Which actions are the guard's is known from the request, which may be withheld.
+        let is_selected = filter
+            .uids
+            .as_ref()
+            .is_none_or(|uids| match record.guard_rule() {
+                Some(_) => has_guard,
+                None => record.uid.is_some_and(|uid| uids.contains(&uid)),
+            });
+        Ok(is_selected.then_some(record))
     };
-    let mut acts = EntrySource {
-        rows: acts.query(asked)?,
+    let mut actions = EntrySource {
+        rows: actions.query(asked_actions)?,
         next: None,
-        to_entry: &of_act,
+        to_entry: &to_action,
     };
     let mut room = page_room(query.limit, MAX_PAGE_BYTES)?;
     let mut page = ActionPage {
@@ -227,10 +248,10 @@ fn read_page(
     };
     loop {
         deadline.check()?;
-        let newest = match (events.next_position()?, acts.next_position()?) {
+        let newest = match (events.next_position()?, actions.next_position()?) {
             (None, None) => break,
-            (event, act) if event > act => events.take(),
-            (_, _) => acts.take(),
+            (event, action) if event > action => events.take(),
+            (_, _) => actions.take(),
         };
         if newest.as_ref().is_some_and(|record| !room.take(record)) {
             page.next = page.records.last().map(entry_position);

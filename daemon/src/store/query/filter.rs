@@ -7,16 +7,15 @@ pub(super) use selected_runs::{
 };
 
 use super::super::sample_writer::start_ticks_if_ended;
-use super::super::sql_values::owner_kind;
+use super::super::sql_values::{owner_kind, parse_instance};
 use super::QueryError;
-use gpukill_policy::select::{DeviceName, compile_pattern, names_user, select_devices};
+use gpukill_policy::select::{DeviceName, compile_pattern, names_one_user_of, select_devices};
 use gpukill_policy::usage::Gauge;
 use gpukill_policy::usage::job_runs::ProcessEnding;
 use gpukill_policy::usage::label::{label, truncate_label};
 use gpukill_proto::audit::{AuditFilter, UsageTotals};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::model::Owner;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
+use gpukill_proto::model::{InstanceId, Owner};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -105,7 +104,8 @@ impl<'a> QueryScope<'a> {
                 || filter.process.is_some()
                 || filter.command.is_some()
                 || filter.container.is_some()
-                || filter.job.is_some(),
+                || filter.job.is_some()
+                || filter.group.is_some(),
             filter,
             pid: None,
             name_pattern: pattern(filter.process.as_deref())?,
@@ -128,14 +128,15 @@ impl<'a> QueryScope<'a> {
         !self.selects_processes && self.devices.len() == self.all_devices.len()
     }
 
-    /// Whether the run is on a selected device and its process matches the user, container, job and
-    /// patterns.
+    /// Whether the run is on a selected device and its process matches the user, group, container,
+    /// job and patterns.
     pub(super) fn contains(&self, run: &RunRow<'_>) -> rusqlite::Result<bool> {
         if !self.devices.contains(&run.device()?) {
             return Ok(false);
         }
         Ok(self.matches_pid(run)?
             && self.matches_user(run)?
+            && self.matches_group(run)
             && self.matches_container(run)
             && self.matches_job(run)
             && self.matches_patterns(run)?)
@@ -169,8 +170,19 @@ impl<'a> QueryScope<'a> {
             return Ok(true);
         };
         let owner = run.text(OWNER);
-        Ok(names_user(typed, run.uid()?, run.text(USER))
-            || owner.is_some() && names_user(typed, run.0.get(OWNER_UID)?, owner))
+        Ok(names_one_user_of(typed, run.uid()?, run.text(USER))
+            || owner.is_some() && names_one_user_of(typed, run.0.get(OWNER_UID)?, owner))
+    }
+
+    /// A process without known groups is in none.
+    fn matches_group(&self, run: &RunRow<'_>) -> bool {
+        self.filter.group.as_deref().is_none_or(|typed| {
+            let groups = run.text(GROUPS);
+            let groups = groups.and_then(|groups| serde_json::from_str::<Vec<String>>(groups).ok());
+            let groups = groups.unwrap_or_default();
+            let mut typed = typed.split(',').map(str::trim);
+            typed.any(|group| groups.iter().any(|member| member == group))
+        })
     }
 
     fn matches_container(&self, run: &RunRow<'_>) -> bool {
@@ -201,7 +213,7 @@ pub(super) struct RunRow<'a>(pub(super) &'a Row<'a>);
 
 /// The columns in the order of the constants below: first those that identify the user of a device,
 /// then the other filter columns, then the rest.
-const COLUMNS: [&str; 35] = [
+const COLUMNS: [&str; 36] = [
     "r.id",
     "r.device",
     "p.uid",
@@ -215,6 +227,7 @@ const COLUMNS: [&str; 35] = [
     "p.container",
     "p.container_name",
     "p.job",
+    "p.groups",
     "r.instance",
     "p.pid",
     "r.first_sample",
@@ -251,28 +264,29 @@ const USER: usize = 9;
 const CONTAINER: usize = 10;
 const CONTAINER_NAME: usize = 11;
 const JOB: usize = 12;
-const INSTANCE: usize = 13;
-const PID: usize = 14;
-const FIRST_SAMPLE: usize = 15;
-const LAST_SAMPLE: usize = 16;
-const PROCESS: usize = 17;
-const FIRST_AT: usize = 18;
-const LAST_AT: usize = 19;
-const ENDED_AT: usize = 20;
-const ENDING: usize = 21;
-const ACTION: usize = 22;
-const BUSY_MS: usize = 23;
-const IDLE_MS: usize = 24;
-const UNKNOWN_MS: usize = 25;
-const MEMORY_MIB_S: usize = 26;
-const MEMORY_MAX: usize = 27;
-const BOOT: usize = 28;
-const START_TICKS: usize = 29;
-const HELD_MS: usize = 30;
-const PROCESS_BUSY_MS: usize = 31;
-const PROCESS_IDLE_MS: usize = 32;
-const UTILIZATION_TOTAL: usize = 33;
-const UTILIZATION_KNOWN_MS: usize = 34;
+const GROUPS: usize = 13;
+const INSTANCE: usize = 14;
+const PID: usize = 15;
+const FIRST_SAMPLE: usize = 16;
+const LAST_SAMPLE: usize = 17;
+const PROCESS: usize = 18;
+const FIRST_AT: usize = 19;
+const LAST_AT: usize = 20;
+const ENDED_AT: usize = 21;
+const ENDING: usize = 22;
+const ACTION: usize = 23;
+const BUSY_MS: usize = 24;
+const IDLE_MS: usize = 25;
+const UNKNOWN_MS: usize = 26;
+const MEMORY_MIB_S: usize = 27;
+const MEMORY_MAX: usize = 28;
+const BOOT: usize = 29;
+const START_TICKS: usize = 30;
+const HELD_MS: usize = 31;
+const PROCESS_BUSY_MS: usize = 32;
+const PROCESS_IDLE_MS: usize = 33;
+const UTILIZATION_TOTAL: usize = 34;
+const UTILIZATION_KNOWN_MS: usize = 35;
 
 /// The columns to read of each run: most of the time goes into reading them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -364,6 +378,11 @@ impl RunRow<'_> {
 
     pub(super) fn boot(&self) -> &str {
         self.text(BOOT).unwrap_or_default()
+    }
+
+    /// The instance, if the device was divided.
+    pub(super) fn instance(&self) -> Option<InstanceId> {
+        parse_instance(self.text(INSTANCE)?)
     }
 
     /// `None` for a pid that no process has.

@@ -60,6 +60,7 @@ fn read_page(
     let mut wanted = PageSearch::from_filter(connection, filter, may_read)?;
     let ranges = find_ranges(connection, filter.since, filter.until)?;
     let first_row = |rows: &IdRange| rows.first.unsigned_abs();
+    let before = query.before.map_or(i64::MAX, sql_values::saturating_i64);
     let mut page = SamplePageBuilder {
         page: AuditPage {
             records: Vec::new(),
@@ -67,7 +68,7 @@ fn read_page(
             first_rows: ranges.iter().map(first_row).collect(),
         },
         room,
-        before: query.before.map_or(i64::MAX, sql_values::saturating_i64),
+        before,
         rows_without_match: 0,
         max_rows_without_match: most_in_vain,
     };
@@ -75,9 +76,8 @@ fn read_page(
         |rows, wanted: &mut _| fill(connection, rows, filter, wanted, deadline, &mut page);
     'filled: for mut rows in ranges {
         // The row of `before` is the newest that this page needs.
-        let before =
-            query.before.map_or(i64::MAX, sql_values::saturating_i64) >> sql_values::RECORD_BITS;
-        rows.end = rows.end.min(before.saturating_add(1));
+        let newest = before >> sql_values::RECORD_BITS;
+        rows.end = rows.end.min(newest.saturating_add(1));
         if !wanted.is_located() {
             match fill(rows, &mut wanted)? {
                 FillResult::PageFull => break,

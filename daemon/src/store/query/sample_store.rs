@@ -161,16 +161,7 @@ pub(super) fn generous_deadline() -> Deadline {
 }
 
 pub(super) fn between(since: i64, until: i64) -> AuditFilter {
-    AuditFilter {
-        since: Timestamp(since),
-        until: Timestamp(until),
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
-    }
+    AuditFilter::for_period(Timestamp(since), Timestamp(until))
 }
 
 pub(super) fn all_times() -> AuditFilter {

@@ -180,8 +180,9 @@ fn choose_grid(
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum LineKey {
     Device(i64),
-    /// The owner and the job.
-    Processes(Option<Owner>, Option<String>),
+    Owner(Option<Owner>),
+    /// The job with its boot, and its owner: after a reboot another job may have the same name.
+    Job(Option<(String, String)>, Option<Owner>),
 }
 
 struct Line {
@@ -241,14 +242,21 @@ impl SeriesLines {
         scope: &QueryScope<'_>,
     ) -> Result<(), QueryError> {
         let mut runs = BTreeMap::new();
-        for_each_selected_run(connection, scope, RunColumns::All, |row| {
+        let columns = match self.by {
+            SeriesBy::Gpu | SeriesBy::Owner => RunColumns::User,
+            SeriesBy::Job => RunColumns::All,
+        };
+        for_each_selected_run(connection, scope, columns, |row| {
             if runs.len() >= MAX_RUNS {
                 return Err(too_many_runs());
             }
             let key = match self.by {
                 SeriesBy::Gpu => LineKey::Device(row.device()?),
-                SeriesBy::Owner => LineKey::Processes(row.owner()?, None),
-                SeriesBy::Job => LineKey::Processes(row.owner()?, row.job().map(ToOwned::to_owned)),
+                SeriesBy::Owner => LineKey::Owner(row.owner()?),
+                SeriesBy::Job => {
+                    let of_boot = |job: &str| (row.boot().to_owned(), job.to_owned());
+                    LineKey::Job(row.job().map(of_boot), row.owner()?)
+                }
             };
             let line = self.line(key)?;
             runs.insert(row.id()?, line);
@@ -316,7 +324,7 @@ impl SeriesLines {
     fn finish(mut self, scope: &QueryScope<'_>) -> AuditSeries {
         let index = |line: &Line| match line.key {
             LineKey::Device(id) => scope.all_devices.get(&id).map(|device| device.gpu_index),
-            LineKey::Processes(..) => None,
+            LineKey::Owner(_) | LineKey::Job(..) => None,
         };
         self.lines
             .sort_indirect_by_key(|line| (index(line), Reverse(line.device_ms())));
@@ -349,7 +357,8 @@ impl Line {
                 });
                 (gpu, None, None)
             }
-            LineKey::Processes(owner, job) => (None, owner, job),
+            LineKey::Owner(owner) => (None, owner, None),
+            LineKey::Job(job, owner) => (None, owner, job.map(|(_, name)| name)),
         };
         let buckets = self.buckets.into_iter();
         SeriesLine {
@@ -407,8 +416,11 @@ impl ValueSum {
         let total: u128 = runs.iter().map(|run| run.memory.total).sum();
         let mean = total.checked_div(u128::from(seen_ms));
         let mean = mean.and_then(|mean| u64::try_from(mean).ok());
+        // The highest readings of several runs were read at different times, so that their sum may
+        // never have been held.
+        let highest = runs.iter().filter_map(|run| run.memory.max).max();
         self.add_gauge(&Gauge {
-            max: mean,
+            max: mean.map(|mean| mean.max(highest.unwrap_or(0))),
             known_ms: seen_ms,
             total,
             is_failed: false,

@@ -9,7 +9,7 @@ mod stretches;
 mod tests;
 
 use merge::{SourcePart, merge};
-use selection::{TimelineSelection, UsePeriod};
+use selection::{EVENT_MARGIN_SECONDS, TimelineSelection, UsePeriod};
 
 use super::filter::QueryScope;
 use super::gaps::read_gaps;
@@ -19,16 +19,17 @@ use gpukill_proto::audit::{
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::GuardRecord;
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use records::RecordReader;
-use runs::{SelectedRun, overlapping_runs};
+use runs::{RunReader, SelectedRun, overlapping_runs};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use stretches::read_stretches;
 
-/// The most selected runs that are looked up for their devices and for the actions that ended
-/// them.
+/// The most selected runs that are looked up, for their starts and ends, their devices and the
+/// actions that ended them.
 const MAX_SELECTED_RUNS: usize = 4_096;
 
 /// What the caller may see of the past.
@@ -48,6 +49,8 @@ pub(in super::super) struct SamplesPart {
     ends: SourcePart<TimelineEntry>,
     boots: BTreeMap<u64, String>,
     selection: TimelineSelection,
+    /// The time of the records in the timeline.
+    span: (Timestamp, Timestamp),
     stretches_omitted: bool,
     /// The most entries of the page.
     limit: usize,
@@ -88,12 +91,14 @@ pub(in super::super) fn timeline_page(
             mut ends,
             boots,
             selection,
+            span,
             stretches_omitted,
             limit,
         } = samples;
         let reader = RecordReader {
             moment: connection.unchecked_transaction()?,
-            query,
+            span,
+            from: query.from,
             selection: &selection,
             rights,
             limit,
@@ -126,18 +131,15 @@ fn read_samples(
 ) -> Result<SamplesPart, QueryError> {
     let limit = page_limit(query.limit)?;
     let filter = AuditFilter {
-        since: query.since,
-        until: query.until,
         user: query.user.clone(),
-        process: None,
-        command: None,
         gpu: query.gpu.clone(),
-        container: None,
         job: query.job.clone(),
+        ..AuditFilter::for_period(query.since, query.until)
     };
     let scope = QueryScope::from_filter(connection, &filter, &|_, _| true)?.with_pid(query.pid);
     let is_single = scope.selects_processes || scope.devices.len() == 1;
-    let runs = match is_single || query.gpu.is_some() {
+    let is_selective = is_single || query.gpu.is_some();
+    let runs = match is_selective {
         true => overlapping_runs(connection, &scope, MAX_SELECTED_RUNS, deadline)?,
         false => Vec::new(),
     };
@@ -147,19 +149,30 @@ fn read_samples(
         return Err(QueryError::Refused(Refusal::NoMatch(what.into())));
     }
     let part = |source| SourcePart::new(source, query.from, limit);
+    let reader = RunReader {
+        connection,
+        scope: &scope,
+        selected: (is_selective && runs.len() < MAX_SELECTED_RUNS).then_some(runs.as_slice()),
+        rights,
+        deadline,
+    };
     let mut starts = part(TimelineSource::RunStart);
-    runs::read_starts(connection, &scope, rights, &mut starts, deadline)?;
+    reader.starts(&mut starts)?;
     let mut ends = part(TimelineSource::RunEnd);
-    let boots = runs::read_ends(connection, &scope, rights, &mut ends, deadline)?;
-    let finder = read_gaps(connection, (filter.since, filter.until), deadline)?;
+    let boots = reader.ends(&mut ends)?;
+    let span = match is_named {
+        true => lifetime(&runs, (filter.since, filter.until)),
+        false => (filter.since, filter.until),
+    };
+    let finder = read_gaps(connection, span, deadline)?;
     let max_pause_ms = finder.max_pause_ms();
     let mut gaps = part(TimelineSource::Gap);
-    gaps.extend(gap_entries(finder.finish(filter.until, now)?, &filter));
+    gaps.extend(gap_entries(finder.finish(span.1, now)?, span));
     let mut parts = vec![starts, gaps];
     let is_shown = is_single && runs.len() <= stretches::MAX_RUNS;
-    let span = (filter.since, filter.until);
+    let period = (filter.since, filter.until);
     let found = match is_shown {
-        true => read_stretches(connection, &runs, span, max_pause_ms, deadline)?,
+        true => read_stretches(connection, &runs, period, max_pause_ms, deadline)?,
         false => None,
     };
     let stretches_omitted = found.is_none();
@@ -173,17 +186,45 @@ fn read_samples(
         ends,
         boots,
         selection: selection(query, uids, &scope, &runs),
+        span,
         stretches_omitted,
         limit,
     })
 }
 
+/// The part of a period from the first observation of these runs to shortly after the last one: what
+/// happened to the host before and after that is not about them.
+fn lifetime(
+    runs: &[SelectedRun],
+    (since, until): (Timestamp, Timestamp),
+) -> (Timestamp, Timestamp) {
+    // With more runs than are looked up, others may have begun earlier or ended later.
+    if runs.len() >= MAX_SELECTED_RUNS {
+        return (since, until);
+    }
+    // After the clock went back, a run may seem to end before it began.
+    let moments = || {
+        runs.iter()
+            .flat_map(|run| [Some(run.first_at), run.ended_at])
+    };
+    let first = moments().flatten().min().unwrap_or(since);
+    let last = match moments().all(|moment| moment.is_some()) {
+        true => moments().flatten().max(),
+        false => None,
+    };
+    let end = last.map_or(until, |last| last.plus_seconds(EVENT_MARGIN_SECONDS));
+    (since.max(first), until.min(end))
+}
+
 /// The gaps in a period. One that began before the period is shown at its beginning.
-fn gap_entries(gaps: Vec<Gap>, filter: &AuditFilter) -> Vec<(Timestamp, u64, TimelineEntry)> {
+fn gap_entries(
+    gaps: Vec<Gap>,
+    (since, until): (Timestamp, Timestamp),
+) -> Vec<(Timestamp, u64, TimelineEntry)> {
     let gaps = gaps.into_iter();
-    let gaps = gaps.filter(|gap| gap.from < filter.until && gap.until > filter.since);
+    let gaps = gaps.filter(|gap| gap.from < until && gap.until > since);
     let entry = |gap: Gap| {
-        let at = gap.from.max(filter.since);
+        let at = gap.from.max(since);
         let entry = TimelineEntry {
             at,
             gpus: Vec::new(),
@@ -212,6 +253,8 @@ fn stretch_entries(
             gpus: device.map(|it| it.gpu_index).into_iter().collect(),
             event: TimelineEvent::Stretch {
                 pid: run.pid,
+                start_ticks: run.start_ticks,
+                instance: run.instance,
                 usage,
             },
         };
@@ -239,6 +282,10 @@ fn selection(
             periods.push((run.first_at, run.ended_at));
         }
     }
+    let processes = runs.iter().filter_map(|run| {
+        let (pid, start_ticks) = (run.pid, run.start_ticks?);
+        Some(ProcessKey { pid, start_ticks })
+    });
     // Without a filter the selection selects everything, and no owner is compared.
     let owners = runs.iter().filter_map(|run| run.owner.as_ref());
     let owners = owners.map(|owner| (owner.name.clone(), owner.uid));
@@ -247,7 +294,7 @@ fn selection(
         user: query.user.clone(),
         uids,
         job: query.job.clone(),
-        pid: query.pid,
+        processes: query.pid.map(|_| processes.into_set()),
         used_devices: knows_runs.then_some(used),
         owners: (runs.len() < MAX_SELECTED_RUNS).then(|| owners.into_set()),
         actions: runs.iter().filter_map(|run| run.action).into_set(),

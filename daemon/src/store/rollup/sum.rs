@@ -43,7 +43,7 @@ pub(super) struct RunSum<'a> {
     pub(super) usage: &'a RunUsage,
     /// The time in which the process itself was busy, and in which it was idle.
     pub(super) process_times: (u64, u64),
-    /// The end of the last row.
+    /// The end of the last row with the run.
     pub(super) until: Timestamp,
     /// The end of the last row in which the run used its device.
     pub(super) last_active: Option<Timestamp>,
@@ -76,9 +76,11 @@ pub(super) fn sum_rows(
     let mut packed = RunEncoder::new(merged.seen_ms);
     while let Some(id) = open.iter().filter_map(RowCursor::next_id).min() {
         let (mut usage, mut active) = (RunUsage::default(), None);
+        let mut until = merged.from;
         let mut process_times = (0_u64, 0_u64);
         for row in open.iter_mut().filter(|row| row.next_id() == Some(id)) {
             if let Some((_, more)) = row.take_run() {
+                until = until.max(row.until);
                 if is_active(&more) {
                     active = Some(row.until);
                 }
@@ -93,7 +95,7 @@ pub(super) fn sum_rows(
             id,
             usage: &usage,
             process_times,
-            until: merged.until,
+            until,
             last_active: active,
         })?;
     }
@@ -228,11 +230,9 @@ mod tests {
         let rows: Vec<EncodedRow> = seconds.iter().map(row).collect();
         let mut read = Vec::new();
         let summed = sum_rows(&rows, &mut |run| {
-            assert_eq!(
-                (run.until, run.usage),
-                (expected.until, &expected.runs[&run.id])
-            );
-            read.push((run.id, run.last_active.map(|at| at.0 / 1_000)));
+            assert_eq!(run.usage, &expected.runs[&run.id]);
+            let last_active = run.last_active.map(|at| at.0 / 1_000);
+            read.push((run.id, run.until.0 / 1_000, last_active));
             // Each second is of a process without others of its owner.
             assert_eq!(run.process_times, (0, run.usage.held_ms));
             Ok(())
@@ -240,14 +240,14 @@ mod tests {
         let summed = summed.unwrap().unwrap();
         assert_eq!(summed.from, expected.from);
         assert_eq!(decode(&summed.blob, summed.from), Ok(expected));
-        let active = [
-            (1, Some(61)),
-            (2, Some(63)),
-            (3, None),
-            (9, Some(61)),
-            (i64::MAX, None),
+        let times = [
+            (1, 64, Some(61)),
+            (2, 64, Some(63)),
+            (3, 63, None),
+            (9, 61, Some(61)),
+            (i64::MAX, 63, None),
         ];
-        assert_eq!(read, active);
+        assert_eq!(read, times);
     }
 
     #[test]

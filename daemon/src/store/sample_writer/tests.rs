@@ -23,11 +23,15 @@ fn device() -> Device {
 
 /// A sample that ended `at` seconds after 1970 and covers this many seconds.
 fn polled(at: i64, seconds: u64, processes: &[GpuProcess]) -> Sample {
+    polled_on(vec![device()], at, seconds, processes)
+}
+
+fn polled_on(devices: Vec<Device>, at: i64, seconds: u64, processes: &[GpuProcess]) -> Sample {
     let snapshot = Snapshot {
         host: String::new(),
         taken_at: Timestamp(at * 1000),
         polls: 1,
-        devices: vec![device()],
+        devices,
         processes: processes.to_vec(),
         backends: Vec::new(),
         faults: Vec::new(),
@@ -61,14 +65,8 @@ fn write(opened: &mut OpenDatabase, written: &mut SampleWriter, sample: &Sample)
 fn asked(process: Option<&str>) -> AuditQuery {
     AuditQuery {
         filter: AuditFilter {
-            since: Timestamp(0),
-            until: Timestamp(i64::MAX),
-            user: None,
             process: process.map(Into::into),
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
+            ..AuditFilter::for_period(Timestamp(0), Timestamp(i64::MAX))
         },
         before: None,
         limit: u32::MAX,
@@ -250,6 +248,78 @@ fn run_begins_when_the_process_was_first_seen() {
             .unwrap();
         assert_eq!(first, 3_000);
     }
+}
+
+/// The store of a daemon that ended while the trainer used its device.
+fn store_with_run() -> (tempfile::TempDir, OpenDatabase) {
+    let (directory, mut opened) = opened();
+    let sample = polled(10, 10, &[trainer(90)]);
+    write(&mut opened, &mut SampleWriter::default(), &sample);
+    (directory, opened)
+}
+
+/// When and how the run ended.
+fn run_end(opened: &OpenDatabase) -> (Option<i64>, Option<String>) {
+    let select = "SELECT ended_at, ending FROM run";
+    let row = opened
+        .connection
+        .query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    row.unwrap()
+}
+
+/// The end of a run that was last observed in the first sample.
+fn unobserved_end() -> (Option<i64>, Option<String>) {
+    (Some(10_000), Some("unobserved".into()))
+}
+
+#[test]
+fn earlier_run_goes_on_until_its_device_is_read_without_it() {
+    let unread = Device {
+        process_count: Reading::Failed("not all processes have been scanned yet".into()),
+        ..device()
+    };
+    for devices in [vec![], vec![unread]] {
+        for is_present in [true, false] {
+            let (_directory, mut opened) = store_with_run();
+            let mut written = SampleWriter::default();
+            // Into the next minute, which sums up the one with the run.
+            for at in (20..=80).step_by(10) {
+                let sample = polled_on(devices.clone(), at, 10, &[]);
+                write(&mut opened, &mut written, &sample);
+                assert_eq!(run_end(&opened), (None, None), "{at}");
+            }
+            let (processes, expected) = match is_present {
+                true => (vec![trainer(90)], (None, None)),
+                false => (vec![], unobserved_end()),
+            };
+            write(&mut opened, &mut written, &polled(90, 10, &processes));
+            assert_eq!(run_end(&opened), expected);
+        }
+    }
+}
+
+#[test]
+fn earlier_run_ends_if_its_device_stays_away() {
+    let (_directory, mut opened) = store_with_run();
+    let mut written = SampleWriter::default();
+    for at in (20..=130).step_by(10) {
+        assert_eq!(run_end(&opened), (None, None), "{at}");
+        write(&mut opened, &mut written, &polled_on(vec![], at, 10, &[]));
+    }
+    assert_eq!(run_end(&opened), unobserved_end());
+}
+
+#[test]
+fn reboot_ends_earlier_runs_at_once() {
+    let (_directory, mut opened) = store_with_run();
+    SampleWriter::default()
+        .write(
+            &mut opened.connection,
+            "next boot",
+            &polled_on(vec![], 20, 0, &[]),
+        )
+        .unwrap();
+    assert_eq!(run_end(&opened), unobserved_end());
 }
 
 #[test]

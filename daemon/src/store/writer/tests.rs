@@ -215,6 +215,7 @@ fn hanging_store_times_out() {
         queue: Arc::default(),
         status: Arc::default(),
         faults: Arc::default(),
+        counters: crate::store::Counters::default(),
         directory: Arc::new(directory.path().into()),
         copy_permits: Arc::new(tokio::sync::Semaphore::new(1)),
     };

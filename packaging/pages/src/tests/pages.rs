@@ -2,7 +2,7 @@
 
 use super::{DATE, page_text};
 use crate::roff::Page;
-use crate::{client, daemon, files};
+use crate::{client, daemon, files, gateway};
 use clap::{Arg, Command, ValueEnum as _};
 use gpukillctl::exit::Exit;
 use std::collections::BTreeSet;
@@ -31,6 +31,7 @@ fn all() -> Vec<(String, Command)> {
     let mut all = of(&client::built_command(), 1);
     all.extend(of(&daemon::built_command(), 8));
     all.extend(of(&daemon::helper_command(), 8));
+    all.extend(of(&gateway::built_command(), 8));
     all
 }
 
@@ -57,7 +58,9 @@ fn page_shows_what_help_shows() {
     for (path, command) in all() {
         let page = page_text(&path);
         let about = command.get_about().unwrap().to_string();
-        let is_root = !path.contains("gpukillctl-");
+        let is_root = !["gpukillctl-", "gpukill-gateway-"]
+            .iter()
+            .any(|program| path.contains(program));
         for argument in command.get_arguments().filter(|it| !it.is_hide_set()) {
             let long = argument.get_long();
             let is_there = long.is_none_or(|long| page.contains(&format!(r"\fB--{long}\fR")));

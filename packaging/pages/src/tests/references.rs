@@ -63,6 +63,10 @@ fn page_contains_the_whole_commented_file() {
             "gpukill-rogue.toml",
             gpukill_policy::rogue::read::print_defaults(),
         ),
+        (
+            "gpukill-gateway.toml",
+            gpukill_proto::settings::print_defaults(gpukill_gateway::settings::KEYS),
+        ),
     ] {
         let page = words(&page_text(&format!("man/man5/{path}.5")));
         let bare: Vec<&str> = file

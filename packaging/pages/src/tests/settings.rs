@@ -1,6 +1,9 @@
 //! The settings file that a package installs.
 
-use crate::settings::commented;
+use crate::settings::{commented, commented_gateway};
+use clap::Parser as _;
+use gpukill_gateway::args::Args;
+use gpukill_gateway::settings::Settings;
 use gpukilld::config::{Config, ConfigError, DaemonScope, KEYS, load, print_default};
 
 fn read(text: &str) -> Result<Config, ConfigError> {
@@ -90,4 +93,27 @@ fn head_states_how_to_check() {
     );
     assert_eq!(lines.next(), Some(""));
     assert_eq!(lines.next(), Some("[daemon]"));
+}
+
+#[test]
+fn file_of_the_gateway_sets_nothing_until_a_key_is_uncommented() {
+    let read = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("gateway.toml");
+        std::fs::write(&file, text).unwrap();
+        let words = ["gpukill-gateway", "--config", file.to_str().unwrap()];
+        Settings::load(&Args::try_parse_from(words).unwrap())
+    };
+    let text = commented_gateway();
+    let defaults = read("").unwrap();
+    assert_eq!(read(&text).unwrap(), defaults);
+    let keys = keys(&text);
+    assert_eq!(keys.len(), gpukill_gateway::settings::KEYS.len());
+    // A key without a default needs a value first.
+    let whole = keys.iter().filter(|(_, line)| !line.ends_with('='));
+    let all: Vec<usize> = whole.map(|(place, _)| *place).collect();
+    let uncommented = with(&text, &all);
+    assert_eq!(read(&uncommented).unwrap(), defaults);
+    let changed = uncommented.replace("max_streams = 256", "max_streams = 7");
+    assert_eq!(read(&changed).unwrap().max_streams, 7);
 }

@@ -3,12 +3,16 @@
 //! usual, and only an admin restarts it.
 //!
 //! Each person counts at most [`MAX_COUNTED`] times, so that no single person stops the
-//! guard: more frequent ends show that a person violates rules on purpose.
+//! guard: more frequent ends show that a person violates rules on purpose. One person can
+//! start any number of containers. Each of them counts, but if they alone are too many, the
+//! guard stops for owners who are no user of the host, and ends of other jobs only wait until
+//! fewer count.
 
 use crate::guard::limits::milliseconds;
 use crate::guard::person_key::PersonKey;
 use crate::guard::rules::EnforcementSettings;
 use crate::guard::state::pairs;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,6 +27,8 @@ pub(crate) struct CircuitBreaker {
     tripped_at: Option<Timestamp>,
     /// Whether a dry run stopped.
     is_trip_simulated: bool,
+    /// When it stopped for owners who are no user of the host.
+    others_tripped_at: Option<Timestamp>,
 }
 
 /// When jobs of each person were ended, oldest first.
@@ -55,6 +61,18 @@ impl EndTimes {
         counts.sum()
     }
 
+    /// The same if all owners who are no user of the host are one person.
+    fn count_of_users(&self, max_ended: usize) -> usize {
+        let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+        for (person, ends) in &self.0 {
+            *counts.entry(person.share()).or_default() += ends.len();
+        }
+        let counts = counts.into_values();
+        counts
+            .map(|count| count.min(max_per_person(max_ended)))
+            .sum()
+    }
+
     /// Whether one more end of this person counts.
     fn would_count(&self, person: &PersonKey, max_ended: usize) -> bool {
         self.0.get(person).map_or(0, Vec::len) < max_per_person(max_ended)
@@ -72,7 +90,7 @@ impl CircuitBreaker {
         let ms = milliseconds(COUNTING_WINDOW);
         let is_recent = |at: &Timestamp| *at > now || milliseconds(now.since(*at)) < ms;
         for EndTimes(of) in [&mut self.ended, &mut self.simulated] {
-            of.retain(|_, ends| {
+            of.retain_entries(|_, ends| {
                 ends.retain(is_recent);
                 !ends.is_empty()
             });
@@ -84,13 +102,15 @@ impl CircuitBreaker {
         let (ends, max_ended) = (self.end_times(counted), max_ended as usize);
         let has_room = ends.count(max_ended) < max_ended;
         self.tripped_at.is_none()
+            && !self.is_stopped_for(person)
             && max_ended > 0
             && (has_room || !ends.would_count(person, max_ended))
     }
 
-    /// Whether a job may be signalled again. It counted when it was first signalled.
-    pub(crate) const fn allows_retry(&self, max_ended: u32) -> bool {
-        self.tripped_at.is_none() && max_ended > 0
+    /// Whether a job of this person may be signalled again. It counted when it was first
+    /// signalled.
+    pub(crate) const fn allows_retry(&self, person: &PersonKey, max_ended: u32) -> bool {
+        self.tripped_at.is_none() && !self.is_stopped_for(person) && max_ended > 0
     }
 
     const fn end_times(&self, counted: EndKind) -> &EndTimes {
@@ -100,16 +120,32 @@ impl CircuitBreaker {
         }
     }
 
-    /// Stops, and returns how many ends counted, if `max_ended` were allowed; `None` if it has
-    /// stopped already.
-    pub(crate) fn trip(&mut self, counted: EndKind, max_ended: u32, now: Timestamp) -> Option<u32> {
+    /// Stops, because a job of this person is one too many. Returns how many ends counted, if
+    /// `max_ended` were allowed; `None` if it has stopped already, or stops only for owners
+    /// who are no user of the host.
+    pub(crate) fn trip(
+        &mut self,
+        (counted, person): (EndKind, &PersonKey),
+        max_ended: u32,
+        now: Timestamp,
+    ) -> Option<u32> {
         if self.tripped_at.is_some() {
             return None;
         }
+        let (ends, most) = (self.end_times(counted), max_ended as usize);
+        if person.share().is_none() || ends.count_of_users(most) < most {
+            self.others_tripped_at.get_or_insert(now);
+            return None;
+        }
+        let count = ends.count(most);
         self.tripped_at = Some(now);
         self.is_trip_simulated = counted == EndKind::Simulated;
-        let count = self.end_times(counted).count(max_ended as usize);
         Some(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// Whether it stopped for owners like this one.
+    pub(crate) const fn is_stopped_for(&self, person: &PersonKey) -> bool {
+        person.share().is_none() && self.others_tripped_at.is_some()
     }
 
     /// Counts one more end of this person.
@@ -145,6 +181,7 @@ impl CircuitBreaker {
             simulated: EndTimes(simulated),
             tripped_at: _,
             is_trip_simulated: _,
+            others_tripped_at: _,
         } = self;
         for at in ended.values_mut().chain(simulated.values_mut()).flatten() {
             *at = Timestamp(at.0.saturating_add(ms));
@@ -155,7 +192,28 @@ impl CircuitBreaker {
         self.tripped_at
     }
 
+    pub(crate) const fn others_tripped_at(&self) -> Option<Timestamp> {
+        self.others_tripped_at
+    }
+
     pub(crate) const fn is_trip_simulated(&self) -> bool {
         self.is_trip_simulated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_for_containers_signals_none_of_them_again() {
+        let now = Timestamp(1_000);
+        let (user, container) = (PersonKey::User(1_000), PersonKey::Called("vllm".into()));
+        let mut breaker = CircuitBreaker::default();
+        breaker.add(EndKind::Real, container.clone(), now);
+        assert!(breaker.allows_retry(&container, 5));
+        assert_eq!(breaker.trip((EndKind::Real, &container), 5, now), None);
+        assert!(!breaker.allows_retry(&container, 5));
+        assert!(breaker.allows_retry(&user, 5));
     }
 }

@@ -3,11 +3,11 @@
 //! after growing waits, and protect no other process of their job. A dry run notes the jobs
 //! that it counts as ended.
 
-use crate::digest::Digest;
 use crate::guard::person_key::PersonKey;
 use crate::guard::state::device_reporting::DeviceReporting;
 use crate::guard::state::{JobKey, pairs};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{OpenViolation, RuleName, Victim, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -21,10 +21,9 @@ pub type PidStart = (u32, u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndedJob {
     pub(crate) at: Timestamp,
-    /// The rule, and the digest of its policy then.
-    pub(crate) rule: Option<(RuleName, Digest)>,
-    /// Digest of all rules then.
-    pub(crate) rule_set: Digest,
+    /// The rule that it was ended for.
+    #[serde(rename = "rule_name")]
+    pub(crate) rule: Option<RuleName>,
     pub(crate) progress: EndProgress,
     /// How often it was chosen before without a signal.
     pub(crate) tries: u32,
@@ -197,11 +196,12 @@ pub(crate) fn update_ended<'k>(
     present: &BTreeSet<PidStart>,
     processes: impl Iterator<Item = (PidStart, &'k JobKey, Option<u32>)>,
 ) {
-    ended.retain(|_, it| {
+    ended.retain_entries(|_, it| {
         if device_reporting.covers_all(&it.devices) {
             it.processes.retain(|process| present.contains(process));
             it.joined.retain(|process| present.contains(process));
-            it.survivors.retain(|process, _| present.contains(process));
+            it.survivors
+                .retain_entries(|process, _| present.contains(process));
         }
         // Its result is known, or never will be.
         let is_lost = it.progress == EndProgress::Began && !it.is_younger(now, RESULT_TIMEOUT);

@@ -7,9 +7,10 @@ use crate::guard::evaluate::CompiledRules;
 use crate::guard::limits::milliseconds;
 use crate::guard::person_key::PersonKey;
 use crate::guard::snoozes::SnoozeGrant;
-use crate::guard::state::{GuardState, JobKey, is_current};
+use crate::guard::state::{GuardState, JobKey};
 use crate::guard::warning_state::SnoozeError;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{
     EnforcementOutcome, GuardMode, GuardRecord, GuardStep, OpenViolation, OwnedJob, RulesDoubt,
     RunKey, ViolationSubject,
@@ -103,23 +104,14 @@ impl GuardState {
         chosen.collect()
     }
 
-    /// Whether signals may be sent now: the rules are the same as when the job was chosen,
-    /// the mode is not dry run, and the owner has not snoozed since.
+    /// Whether the job is still to get its first signal: the owner has not snoozed since it was
+    /// chosen, and the guard was not switched off.
+    /// [`withdrawal_reason`](Enforcement::withdrawal_reason) decides whether the rules still
+    /// end it.
     #[must_use]
-    pub fn may_execute(&self, compiled_rules: &CompiledRules, enforcement: &Enforcement) -> bool {
-        let rule = &enforcement.record.rule;
-        let policy = compiled_rules.find(&rule.source);
-        let response = policy.and_then(|policy| compiled_rules.response(policy, rule.kind));
-        let acts = response.is_some_and(|response| response.mode > GuardMode::DryRun);
+    pub fn is_still_chosen(&self, enforcement: &Enforcement) -> bool {
         let ended = self.ended.get(&job_key(&enforcement.job));
-        let is_it = |ended: &&EndedJob| {
-            ended.progress == EndProgress::Chosen
-                && ended.at == enforcement.at
-                && ended.rule_set == compiled_rules.digest()
-        };
-        let ended = ended.filter(is_it);
-        let by = ended.and_then(|ended| ended.rule.as_ref());
-        acts && by.is_some_and(|(rule, digest)| is_current(compiled_rules, rule, *digest))
+        ended.is_some_and(|it| it.progress == EndProgress::Chosen && it.at == enforcement.at)
     }
 
     /// Marks the enforcement as started. From now on, a process that may have been signalled is
@@ -239,7 +231,7 @@ impl GuardState {
     /// Cancels the chosen orders of this rule against the jobs of an owner who has snoozed.
     fn cancel_orders(&mut self, record: &GuardRecord, owner: u32) {
         for (job, ended) in &mut self.ended {
-            let is_of_rule = ended.rule.as_ref().is_some_and(|it| it.0 == record.rule);
+            let is_of_rule = ended.rule.as_ref() == Some(&record.rule);
             let is_of_rule = is_of_rule && is_order_for(&record.subject, job, ended);
             let is_chosen = ended.progress == EndProgress::Chosen;
             if is_of_rule && is_chosen && job.uid == Some(owner) {
@@ -260,9 +252,16 @@ impl GuardState {
         self.breaker.is_trip_simulated()
     }
 
+    /// When the circuit breaker tripped for owners who are no user of the host, such as
+    /// containers. Since then none of their jobs is ended.
+    #[must_use]
+    pub const fn others_tripped_at(&self) -> Option<Timestamp> {
+        self.breaker.others_tripped_at()
+    }
+
     /// Since when rules on behaviour only warn, because they may not fit this host.
     #[must_use]
-    pub const fn doubt(&self) -> Option<RulesDoubt> {
+    pub fn doubt(&self) -> Option<RulesDoubt> {
         self.doubt_tracker.doubt()
     }
 
@@ -289,7 +288,7 @@ impl GuardState {
     #[must_use]
     pub fn into_paused(self) -> Self {
         let mut ended = self.ended;
-        ended.retain(|_, it| it.progress.had_signals() || !it.survivors.is_empty());
+        ended.retain_entries(|_, it| it.progress.had_signals() || !it.survivors.is_empty());
         Self {
             ended,
             breaker: self.breaker,

@@ -28,6 +28,7 @@ use candidates::{
 };
 use exempt::{exemption, format_reasons, is_owner_due, is_owner_warned, milder_policy_exemption};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -109,7 +110,7 @@ impl EndedJobs {
             // A clock that was set back a little does not end the cooldown.
             *since = at.min(*since);
         }
-        cooling.retain(|_, since| at.since(*since) < cooldown);
+        cooling.retain_entries(|_, since| at.since(*since) < cooldown);
         Self {
             jobs: std::mem::take(&mut state.ended),
             devices: BTreeSet::new(),
@@ -137,17 +138,13 @@ impl EndedJobs {
         self.cooling
             .extend(used.iter().map(|device| (device.clone(), self.at)));
         self.devices.extend(used.iter().cloned());
-        let policy = context.compiled_rules.find(&rule.source);
-        let rule =
-            policy.map(|policy| (rule.clone(), context.compiled_rules.policy_digest(policy)));
         let mut before = self.jobs.remove(job.key.as_ref());
         let survivors = before.as_mut().map(|it| std::mem::take(&mut it.survivors));
         let before = before.filter(|it| it.user == chosen.part);
         let without_signals = before.as_ref().filter(|it| !it.progress.had_signals());
         let ended = EndedJob {
             at: self.at,
-            rule,
-            rule_set: context.compiled_rules.digest(),
+            rule: Some(rule.clone()),
             progress: EndProgress::Chosen,
             tries: without_signals.map_or(0, EndedJob::tries_after),
             person: Some(PersonKey::from(&chosen.victim.job.owner)),

@@ -2,10 +2,12 @@
 //! whether a job violates it.
 
 use super::super::limits::ResolvedLimit;
+use super::super::person_key::PersonRef;
 use super::super::rules::{ForbiddenBehaviour, IdleParams};
 use super::compiled_rules::PolicyIndex;
 use super::context::EvaluationContext;
 use super::findings::{Findings, SELF_REPORTED_ACCOUNT, SubjectIndex};
+use super::overflow::fair_share;
 use super::scope::{applies_to_device, time_limits};
 use gpukill_proto::guard::RuleKind;
 use gpukill_proto::units::Bytes;
@@ -25,18 +27,35 @@ pub(crate) struct BehaviourCheck {
 }
 
 impl BehaviourCheck {
-    /// How many windows the rule looks back over.
-    pub(crate) fn lookback_windows(&self) -> usize {
+    /// How many windows the rule looks back over for a job with these selected runs.
+    const fn lookback_windows(&self, runs: &[usize]) -> usize {
         match self.behaviour {
             ForbiddenBehaviour::Waste(_)
             | ForbiddenBehaviour::Idle(IdleParams {
                 cpu_below: Some(_), ..
-            }) => self.ends.len(),
-            ForbiddenBehaviour::Runaway(_) | ForbiddenBehaviour::Growth(_) => self.runs.len(),
+            }) => 1,
+            ForbiddenBehaviour::Runaway(_) | ForbiddenBehaviour::Growth(_) => runs.len(),
             ForbiddenBehaviour::Duration(_)
             | ForbiddenBehaviour::Idle(_)
             | ForbiddenBehaviour::Rogue(_) => 0,
         }
+    }
+
+    /// Leaves out the jobs that `keeps` refuses by job and number of windows; returns both of
+    /// each.
+    fn retain_jobs(&mut self, mut keeps: impl FnMut(usize, usize) -> bool) -> Vec<(usize, usize)> {
+        let (mut kept_runs, mut ends, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for (job, runs) in self.jobs() {
+            let windows = self.lookback_windows(runs);
+            if keeps(job, windows) {
+                kept_runs.extend_from_slice(runs);
+                ends.push((job, kept_runs.len()));
+            } else {
+                left_out.push((job, windows));
+            }
+        }
+        (self.runs, self.ends) = (kept_runs, ends);
+        left_out
     }
 
     /// The jobs, each with its selected runs.
@@ -90,6 +109,64 @@ impl BehaviourCheckBuilder {
             ends,
         }
     }
+}
+
+/// Leaves out jobs of the people with the most windows, if the rules look back over more than
+/// `bound`. Returns the number of windows that are left out.
+pub(crate) fn limit_lookback(
+    context: &EvaluationContext<'_>,
+    checks: &mut [BehaviourCheck],
+    bound: usize,
+    findings: &mut Findings,
+) -> usize {
+    let owner = |job: usize| PersonRef::from(context.people[context.jobs[job].person]);
+    let mut windows: BTreeMap<PersonRef<'_>, usize> = BTreeMap::new();
+    for check in &*checks {
+        for (job, runs) in check.jobs() {
+            *windows.entry(owner(job)).or_default() += check.lookback_windows(runs);
+        }
+    }
+    if windows.values().sum::<usize>() <= bound {
+        return 0;
+    }
+    let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+    for (person, count) in &windows {
+        *counts.entry(person.share()).or_default() += count;
+    }
+    let share = fair_share(counts.into_values().collect(), bound);
+    // All owners who are no user of the host divide one share.
+    let others = windows
+        .iter()
+        .filter(|(person, _)| person.share().is_none());
+    let share_of_other = fair_share(others.map(|(_, count)| *count).collect(), share);
+    let mut used: BTreeMap<PersonRef<'_>, usize> = BTreeMap::new();
+    let mut used_of_share: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+    let (mut left, mut excess) = (bound, 0);
+    for check in checks {
+        // The first rules take the share of a person, so that it does not pass from rule to
+        // rule.
+        let left_out = check.retain_jobs(|job, windows| {
+            let person = owner(job);
+            let most = person.share().map_or(share_of_other, |_| share);
+            let of_person = used.entry(person).or_default();
+            let of_share = used_of_share.entry(person.share()).or_default();
+            let fits =
+                *of_person + windows <= most && *of_share + windows <= share && windows <= left;
+            if fits {
+                *of_person += windows;
+                *of_share += windows;
+                left -= windows;
+            }
+            fits
+        });
+        for (job, windows) in left_out {
+            excess += windows;
+            let why = "the rules look back over too many jobs and processes";
+            let (kind, subject) = (check.behaviour.kind(), SubjectIndex::Job(job));
+            findings.add_unknown(check.policy, kind, subject, why);
+        }
+    }
+    excess
 }
 
 /// A limit of a person, evaluated as a behaviour of its processes.

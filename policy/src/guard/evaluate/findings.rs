@@ -1,10 +1,12 @@
 //! Findings of one sample: which conditions hold, with their evidence, and which are
 //! unknown. A condition without a finding is known not to hold.
 
+use super::super::person_key::PersonRef;
 use super::super::state::evidence::{LazyEvidence, ObservedRun};
 use super::compiled_rules::PolicyIndex;
 use super::context::EvaluationContext;
-use gpukill_proto::guard::{MAX_EVIDENCE_PROCESSES, Measurement, RuleKind};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::guard::{MAX_EVIDENCE_PROCESSES, Measurement, Person, RuleKind};
 use gpukill_proto::rogue::Threat;
 use gpukill_proto::units::Timestamp;
 use std::borrow::Cow;
@@ -15,10 +17,85 @@ use std::sync::Arc;
 /// Findings by rule and subject.
 pub(crate) struct Findings {
     pub(crate) by_rule: BTreeMap<(PolicyIndex, RuleKind), BTreeMap<SubjectIndex, Finding>>,
-    /// How many more findings fit.
-    room: usize,
+    places: FindingPlaces,
     /// How many findings did not fit.
     pub(crate) dropped: usize,
+    /// Where findings did not fit.
+    incomplete: BTreeSet<FindingHolder>,
+}
+
+/// The places of findings. The first serve everyone. Beyond them each person has an equal share
+/// of places for conditions that hold, so that the findings of one person displace no others.
+struct FindingPlaces {
+    /// How many more findings of anyone fit.
+    free: usize,
+    /// How many more findings fit in the share of each.
+    shares: BTreeMap<FindingHolder, usize>,
+    /// The person of each job and each run, by position.
+    people_of_jobs: Vec<usize>,
+    people_of_runs: Vec<Option<usize>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FindingHolder {
+    /// Position in the context.
+    Person(usize),
+    UnknownPerson,
+    /// Groups and devices.
+    Shared,
+}
+
+impl FindingPlaces {
+    fn new(context: &EvaluationContext<'_>, bound: usize) -> Self {
+        let is_user = |person: &&&Person| PersonRef::from(**person).share().is_some();
+        let users = context.people.iter().filter(is_user).count();
+        let others = context.people.len() - users;
+        // All others divide one share, as unknown people, and groups and devices do.
+        let share = bound / 2 / (users + 3);
+        let of_person = |(at, person): (usize, &&Person)| {
+            let share = match PersonRef::from(*person).share() {
+                Some(_) => share,
+                None => share / others.max(1),
+            };
+            (FindingHolder::Person(at), share)
+        };
+        let of_no_person = [FindingHolder::UnknownPerson, FindingHolder::Shared];
+        let shares = context.people.iter().enumerate().map(of_person);
+        let shares = shares.chain(of_no_person.map(|holder| (holder, share)));
+        Self {
+            free: bound,
+            shares: shares.into_map(),
+            people_of_jobs: context.jobs.iter().map(|job| job.person).collect(),
+            people_of_runs: context.runs.iter().map(|run| run.person).collect(),
+        }
+    }
+
+    fn holder(&self, subject: SubjectIndex) -> FindingHolder {
+        let person = match subject {
+            SubjectIndex::Person(at) | SubjectIndex::PersonOn(at, _) => Some(at),
+            SubjectIndex::Job(at) => Some(self.people_of_jobs[at]),
+            SubjectIndex::Run(at) => self.people_of_runs[at],
+            SubjectIndex::Group(_) | SubjectIndex::GroupOn(..) | SubjectIndex::Device(_) => {
+                return FindingHolder::Shared;
+            }
+        };
+        person.map_or(FindingHolder::UnknownPerson, FindingHolder::Person)
+    }
+
+    /// Takes a place for a finding, if there is one.
+    fn take(&mut self, holder: FindingHolder, finding: &Finding) -> bool {
+        let left = match (self.free, finding) {
+            (1.., _) => Some(&mut self.free),
+            (0, Finding::Holds(_)) => self.shares.get_mut(&holder),
+            // What is unknown only keeps violations open: a missing finding does so too.
+            (0, Finding::Unknown(_) | Finding::Stale) => None,
+        };
+        let Some(left) = left.filter(|left| **left > 0) else {
+            return false;
+        };
+        *left -= 1;
+        true
+    }
 }
 
 /// A subject by its position in the context; a group by its position in the rules. Most
@@ -84,12 +161,20 @@ impl Excess {
 }
 
 impl Findings {
-    pub(crate) const fn with_room(room: usize) -> Self {
+    /// No findings yet, with places for `bound`, and half as many in shares.
+    pub(crate) fn new(context: &EvaluationContext<'_>, bound: usize) -> Self {
         Self {
             by_rule: BTreeMap::new(),
-            room,
+            places: FindingPlaces::new(context, bound),
             dropped: 0,
+            incomplete: BTreeSet::new(),
         }
+    }
+
+    /// Whether a missing finding of this subject shows that a condition does not hold: no
+    /// finding of its person was dropped.
+    pub(crate) fn is_complete(&self, subject: SubjectIndex) -> bool {
+        !self.incomplete.contains(&self.places.holder(subject))
     }
 
     /// A condition that holds outranks an unknown one. If two hold, the one further beyond
@@ -106,12 +191,13 @@ impl Findings {
             .get(&(policy, kind))
             .and_then(|it| it.get(&subject));
         let replaces = match (old, &new) {
-            (None, _) if self.room == 0 => {
-                self.dropped += 1;
-                return;
-            }
             (None, _) => {
-                self.room -= 1;
+                let holder = self.places.holder(subject);
+                if !self.places.take(holder, &new) {
+                    self.dropped += 1;
+                    self.incomplete.insert(holder);
+                    return;
+                }
                 true
             }
             (Some(Finding::Unknown(_) | Finding::Stale), Finding::Holds(_)) => true,

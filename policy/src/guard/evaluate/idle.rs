@@ -12,6 +12,7 @@ use super::context::{EvaluatedJob, EvaluationContext, is_known};
 use super::findings::{Excess, Findings, SubjectIndex, ViolationDetails};
 use super::policy_match::any;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{Measurement, RuleKind};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,7 +188,7 @@ pub(crate) fn evaluate(
         }
     }
     let present: BTreeSet<_> = check.jobs().map(|(at, _)| &context.jobs[at].key).into_set();
-    state.cpu.retain(|job, _| present.contains(job));
+    state.cpu.retain_entries(|job, _| present.contains(job));
 }
 
 /// Records whether a job used at least `below` of a core. Its processes without a GPU are

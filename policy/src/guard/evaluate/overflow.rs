@@ -3,11 +3,14 @@
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EvaluationBounds {
-    /// Findings of one sample: one for each rule and subject.
+    /// Findings of one sample: one for each rule and subject. Beyond them each person has an
+    /// equal share of half as many, for conditions that hold.
     pub(crate) findings: usize,
-    /// Violation states, confirmed or not.
+    /// Violation states, confirmed or not. Each person has an equal share, or room for all
+    /// of their violations.
     pub(crate) violations: usize,
-    /// Windows that rules look back over: one for each rule and job, or process.
+    /// Windows that rules look back over: one for each rule and job, or process. Each person
+    /// has an equal share, or room for all of their windows.
     pub(crate) lookback_windows: usize,
 }
 
@@ -35,7 +38,7 @@ impl EvaluationBounds {
 pub struct Overflow {
     /// Findings that were dropped.
     pub findings: usize,
-    /// Violations that were not opened.
+    /// Violations that were not opened, or were dropped.
     pub violations: usize,
     /// Lookback windows that were not kept.
     pub lookback_windows: usize,
@@ -48,5 +51,43 @@ impl Overflow {
         self.findings
             .saturating_add(self.violations)
             .saturating_add(self.lookback_windows)
+    }
+}
+
+/// The most places that each person may have so that `bound` places suffice for people with
+/// these counts. At least one: with more people than places, some have none.
+pub(super) fn fair_share(mut counts: Vec<usize>, bound: usize) -> usize {
+    counts.sort_unstable();
+    let mut left = bound;
+    for (at, count) in counts.iter().enumerate() {
+        let share = left / (counts.len() - at);
+        if *count > share {
+            return share.max(1);
+        }
+        left -= count;
+    }
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fair_share;
+
+    #[test]
+    fn shares_are_equal() {
+        for (counts, bound, share) in [
+            (vec![3, 4], 7, usize::MAX),
+            (vec![3, 5], 7, 4),
+            (vec![100, 1, 100], 9, 4),
+            (vec![100, 100, 100], 10, 3),
+            (vec![1, 1, 1], 2, 1),
+            (Vec::new(), 0, usize::MAX),
+        ] {
+            assert_eq!(
+                fair_share(counts.clone(), bound),
+                share,
+                "{counts:?}, {bound}"
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! condition that does not hold settles; a subject that is gone closes its violation.
 
 mod lifecycle;
+mod room;
 
 use super::super::enforcement::breaker::{CircuitBreaker, EndKind};
 use super::super::enforcement::ended_jobs::{ContainerUser, PidStart, SimulatedEnd};
@@ -20,13 +21,19 @@ use super::context::EvaluationContext;
 use super::findings::{Excess, Finding, Findings, SubjectIndex, ViolationDetails};
 use super::overflow::{EvaluationBounds, Overflow};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardRecord, GuardStep, RuleName, ViolationSubject,
 };
 use lifecycle::{close_outdated, create_states, ends_with_processes, over_record};
+use room::make_room;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Why no job of an owner who is no user is ended after too many ends.
+const OTHERS_STOPPED: &str = "too many jobs of containers were, or would be, ended: none is until \
+                              an admin sets the mode again";
 
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
@@ -53,11 +60,13 @@ pub(crate) fn apply(
             .or_default();
         of_rule.digest = context.compiled_rules.policy_digest(*policy);
     }
-    let existing: usize = violations.values().map(|of_rule| of_rule.of.len()).sum();
-    let mut room = bounds.violations.saturating_sub(existing);
-    // If findings were dropped, a missing finding does not show that a condition no longer
-    // holds.
-    let is_whole = findings.dropped == 0;
+    let refused = make_room(
+        context,
+        &mut violations,
+        findings,
+        bounds.violations,
+        (&mut records, overflow),
+    );
     let mut ended = EndedJobs::take_from(state, context);
     let device_reporting = std::mem::take(&mut state.device_reporting);
     let jobs = std::mem::take(&mut state.jobs);
@@ -83,15 +92,16 @@ pub(crate) fn apply(
             rule_response: (policy, &response),
             response: Cow::Borrowed(&response),
             records: &mut records,
-            is_conclusive: is_whole && (is_seen || rule.kind.is_access()),
+            findings,
+            is_conclusive: is_seen || rule.kind.is_access(),
             is_contiguous: follows,
             breaker: &mut breaker,
             snoozes: &mut snoozes,
             doubt_tracker: &doubt_tracker,
         };
-        let mut subjects =
-            create_states(context, &mut of_rule.of, found, &mut room, overflow).into_iter();
-        of_rule.of.retain(|subject, violation| {
+        let is_refused = |subject: SubjectIndex| refused.contains(&(policy, rule.kind, subject));
+        let mut subjects = create_states(context, &mut of_rule.of, found, is_refused).into_iter();
+        of_rule.of.retain_entries(|subject, violation| {
             let index = subjects.next().flatten();
             match index.and_then(|index| found.get(&index)) {
                 Some(Finding::Holds(held)) => {
@@ -101,11 +111,11 @@ pub(crate) fn apply(
                     violation.record_unknown();
                     true
                 }
-                None => evaluation.handle_not_violated(subject, violation, index.is_some()),
+                None => evaluation.handle_not_violated(subject, violation, index),
             }
         });
     }
-    violations.retain(|_, of_rule| !of_rule.of.is_empty());
+    violations.retain_entries(|_, of_rule| !of_rule.of.is_empty());
     if let Some((rule, subject, violation, step)) = doubt_tracker.update(context, &violations) {
         let opened = violation.opened.as_ref();
         records.extend(opened.map(|opened| GuardRecord {
@@ -139,6 +149,7 @@ struct RuleEvaluation<'l, 'a> {
     /// The response for the current subject.
     response: Cow<'l, RuleResponse>,
     records: &'l mut Vec<GuardRecord>,
+    findings: &'l Findings,
     /// Whether the sample shows if a condition holds.
     is_conclusive: bool,
     /// Whether the sample begins where the last one ended, by clocks that agree. After a
@@ -158,6 +169,12 @@ impl<'l> RuleEvaluation<'l, '_> {
         held: &ViolationDetails,
         ended: &mut EndedJobs,
     ) -> bool {
+        if self.is_succeeded(subject, violation) {
+            self.snoozes.reset_requests(self.rule, subject);
+            let over = over_record(self.context.sample, self.rule, subject, violation);
+            self.records.extend(over);
+            *violation = ViolationState::new(held.since.unwrap_or(self.context.sample.from));
+        }
         if let Some(since) = held.since {
             violation.set_since(self.rule.kind, since);
         }
@@ -169,7 +186,8 @@ impl<'l> RuleEvaluation<'l, '_> {
                 .compiled_rules
                 .ends_services(self.rule_response.0)
             && self.is_service(held);
-        let is_doubted = !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind);
+        let is_doubted =
+            !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind, subject);
         if is_service_only_warned || is_doubted {
             self.response.to_mut().action = GuardAction::Warn;
         }
@@ -196,6 +214,25 @@ impl<'l> RuleEvaluation<'l, '_> {
         }
         self.update_simulated(subject, violation);
         true
+    }
+
+    /// Whether a violation is over and another one of the same subject holds: all processes of
+    /// its evidence ended in a time without samples that is long enough to settle it.
+    fn is_succeeded(&self, subject: &ViolationSubject, violation: &ViolationState) -> bool {
+        let (_, response) = self.rule_response;
+        let Some(opened) = &violation.opened else {
+            return false;
+        };
+        let is_present = |pid: u32, start_ticks: u64| {
+            let mut runs = self.context.runs.iter();
+            runs.any(|run| (run.key.pid, run.key.start_ticks) == (pid, start_ticks))
+        };
+        let mut evidence = opened.evidence.runs.iter().map(|observed| &observed.run);
+        violation.may_be_settled(response.settled_ms)
+            // A job that a dry run counts as ended goes on.
+            && opened.simulated.is_empty()
+            && self.is_fully_reported(subject, violation)
+            && !evidence.any(|run| is_present(run.pid, run.start_ticks))
     }
 
     /// Whether a service is involved: the whole job counts.
@@ -328,14 +365,20 @@ impl<'l> RuleEvaluation<'l, '_> {
         if !self.is_dry_run() && !ended.has_slot(&person) {
             return;
         }
-        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(max_ended);
+        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(&person, max_ended);
         if !is_repeated && !self.breaker.allows(counted, &person, max_ended) {
-            if let Some(ended) = self.breaker.trip(counted, max_ended, at) {
+            if let Some(ended) = self.breaker.trip((counted, &person), max_ended, at) {
                 self.record(subject, GuardStep::Tripped { ended }, violation);
             }
             // A dry run goes on and records every end. Otherwise no further job is ended.
             if !self.is_dry_run() {
-                return violation.require_confirmation();
+                violation.require_confirmation();
+                if self.breaker.is_stopped_for(&person)
+                    && let Some(step) = violation.record_exempt(|| OTHERS_STOPPED.to_owned())
+                {
+                    self.record(subject, step, violation);
+                }
+                return;
             }
         }
         if !is_repeated {
@@ -365,10 +408,12 @@ impl<'l> RuleEvaluation<'l, '_> {
         &mut self,
         subject: &ViolationSubject,
         violation: &mut ViolationState,
-        is_present: bool,
+        index: Option<SubjectIndex>,
     ) -> bool {
         self.update_simulated(subject, violation);
-        let is_over = match (is_present, self.is_conclusive) {
+        // A subject that is gone has no findings.
+        let is_complete = index.is_none_or(|index| self.findings.is_complete(index));
+        let is_over = match (index.is_some(), self.is_conclusive && is_complete) {
             _ if !self.is_fully_reported(subject, violation) => {
                 violation.record_unknown();
                 false
@@ -425,7 +470,9 @@ impl<'l> RuleEvaluation<'l, '_> {
             };
         }
         if let Some(opened) = &mut violation.opened {
-            opened.simulated.retain(|_, end| !end.processes.is_empty());
+            opened
+                .simulated
+                .retain_entries(|_, end| !end.processes.is_empty());
         }
     }
 

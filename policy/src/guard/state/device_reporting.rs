@@ -9,6 +9,7 @@ use super::GuardState;
 use super::evidence::ObservedRun;
 use crate::usage::DeviceUsage;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::DeviceId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +74,7 @@ impl DeviceReporting {
     /// every other device of the same evidence has reported by then, or is gone as well.
     fn count_silence(&mut self, seen_ms: u64) {
         let reported = &self.reporting;
-        self.silent.retain(|id, ms| {
+        self.silent.retain_entries(|id, ms| {
             *ms = ms.saturating_add(seen_ms);
             !reported.contains(id) && *ms < 2 * GONE_AFTER_MS
         });

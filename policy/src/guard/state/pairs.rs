@@ -1,5 +1,6 @@
 //! Maps written as lists of pairs: their keys are not strings, and some formats allow no
-//! other keys.
+//! other keys. And structs written as lists of fields: there are thousands of some, and the
+//! names of their fields would take most of the saved state.
 
 use gpukill_proto::collect::IntoMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -47,3 +48,18 @@ pub(crate) mod shared {
         Ok(shared.into_map())
     }
 }
+
+/// Implements `Serialize` for a struct as the list of its fields, in the order of their
+/// declaration. A derived `Deserialize` reads both that list and named fields.
+macro_rules! serialize_as_list {
+    ($type:ident $(<$generic:ident>)? { $($field:ident),+ }) => {
+        impl $(<$generic: ::serde::Serialize>)? ::serde::Serialize for $type $(<$generic>)? {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let Self { $($field),+ } = self;
+                ::serde::Serialize::serialize(&($($field,)+), serializer)
+            }
+        }
+    };
+}
+
+pub(crate) use serialize_as_list;

@@ -5,11 +5,12 @@
 //! unknown.
 
 use super::super::limits::milliseconds;
+use super::pairs::serialize_as_list;
 use gpukill_proto::units::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// The observed time of a condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Streak {
     /// Start of the observation.
     since: Timestamp,
@@ -22,6 +23,14 @@ pub(crate) struct Streak {
     /// Milliseconds up to now without an observation of the condition.
     missing_in_a_row_ms: u64,
 }
+
+serialize_as_list!(Streak {
+    since,
+    broken,
+    unknown,
+    missing_ms,
+    missing_in_a_row_ms
+});
 
 /// Milliseconds without a reading that are short: three samples of ten seconds, or a
 /// restart of the daemon. A longer time restarts a streak.

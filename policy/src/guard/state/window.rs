@@ -4,6 +4,7 @@
 //! the same result.
 
 use super::super::limits::milliseconds;
+use super::pairs::serialize_as_list;
 use crate::usage::Gauge;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -24,13 +25,15 @@ pub(crate) struct Window<P> {
     slots: VecDeque<WindowSlot<P>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct WindowSlot<P> {
     index: i64,
     pub(crate) from: Timestamp,
     pub(crate) until: Timestamp,
     pub(crate) part: P,
 }
+
+serialize_as_list!(WindowSlot<P> { index, from, until, part });
 
 impl<P: Merge> Window<P> {
     pub(crate) const fn starting_at(since: Timestamp) -> Self {
@@ -84,7 +87,7 @@ impl<P: Merge> Window<P> {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct UtilizationSum {
     pub(crate) seen_ms: u64,
     /// The part of it in which the device was held, or may have been.
@@ -94,6 +97,13 @@ pub(crate) struct UtilizationSum {
     /// Percent × milliseconds of the known time.
     pub(crate) total: u64,
 }
+
+serialize_as_list!(UtilizationSum {
+    seen_ms,
+    held_ms,
+    known_ms,
+    total
+});
 
 impl Merge for UtilizationSum {
     fn merge(&mut self, later: Self) {
@@ -142,7 +152,7 @@ impl UtilizationSum {
 }
 
 /// The use that a job made of its memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct WasteSum {
     /// How long its processes held devices, summed.
     pub(crate) held_ms: u64,
@@ -158,6 +168,16 @@ pub(crate) struct WasteSum {
     /// Whether that is unknown for some of the time.
     pub(crate) may_have_served: bool,
 }
+
+serialize_as_list!(WasteSum {
+    held_ms,
+    total,
+    known_ms,
+    min,
+    is_memory_unknown,
+    has_served,
+    may_have_served
+});
 
 impl WasteSum {
     /// Whether readings cover what it did and held.
@@ -185,13 +205,19 @@ impl Merge for WasteSum {
 }
 
 /// Memory that a process held.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct MemorySum {
     /// Means of samples in KiB × their milliseconds: in bytes a day would overflow.
     pub(crate) total: u64,
     pub(crate) known_ms: u64,
     pub(crate) is_unknown: bool,
 }
+
+serialize_as_list!(MemorySum {
+    total,
+    known_ms,
+    is_unknown
+});
 
 impl Merge for MemorySum {
     fn merge(&mut self, later: Self) {

@@ -314,6 +314,52 @@ fn each_person_counts_at_most_twice() {
     assert!(guard.state.tripped_at().is_some());
 }
 
+#[test]
+fn containers_stop_no_ends_of_users() {
+    let mut rules = rules_forbidding_all(GuardMode::Enforce, 3);
+    let container = |pid: u32| format!("container {pid}");
+    rules.gpus[0]
+        .blocked_users
+        .extend((100..105).map(container));
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    for pid in 100..105 {
+        let process = world.start(pid, &container(pid)).uses(0, 1, 50);
+        process.job(&format!("tree {pid}"));
+    }
+    let expected = [100, 101, 102].map(|pid| decision(10, &format!("tree {pid}")));
+    let records = guard.evaluate_samples(&mut world, 1);
+    assert_eq!(decisions(&records), expected);
+    let is_refused = |record: &&GuardRecord| matches!(&record.step, GuardStep::Exempt(why) if why.starts_with("too many jobs of"));
+    assert_eq!(records.iter().filter(is_refused).count(), 2);
+    assert_eq!(guard.state.tripped_at(), None);
+    assert_eq!(guard.state.others_tripped_at(), Some(Timestamp(10_000)));
+    world.processes.retain(|pid, _| *pid > 102);
+    // The ends in ten minutes are as few as ever. Then that of a user follows.
+    world.start(200, "alice").uses(0, 1, 50).job("tree 200");
+    let acts = decisions(&guard.evaluate_samples(&mut world, 62));
+    let [(at, job)] = acts.as_slice() else {
+        panic!("{acts:?}");
+    };
+    assert!((610..=630).contains(at), "{acts:?}");
+    assert_eq!(job, "tree 200");
+    // Several users stop it for everybody.
+    for (pid, owner) in (201..).zip(["alice", "bob", "carol", "dave"]) {
+        world
+            .start(pid, owner)
+            .uses(0, 1, 50)
+            .job(&format!("tree {pid}"));
+    }
+    world.processes.remove(&200);
+    let acts = decisions(&guard.evaluate_samples(&mut world, 1));
+    assert_eq!(
+        acts.last().map(|(_, what)| what.as_str()),
+        Some("stops after 3")
+    );
+    assert!(guard.state.tripped_at().is_some());
+    guard.state.resume();
+    assert_eq!(guard.state.others_tripped_at(), None);
+}
+
 /// What happens in one sample: intruders come, all leave, the daemon restarts, or nothing
 /// is observed for a while.
 type BreakerEvent = (u8, bool, bool, u8);

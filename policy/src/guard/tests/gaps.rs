@@ -89,6 +89,39 @@ fn observed_part_counts_as_grace() {
     assert_eq!(guard.state.violations()[0].deadline, after);
 }
 
+/// A job that is still there has the rest of its grace period. Another job does not inherit it.
+#[test]
+fn warnings_end_with_their_processes_in_a_long_gap() {
+    let settled = i64::try_from(dry_run_rules().enforcement.settled_after.as_secs()).unwrap();
+    for (gap, process, expected) in [
+        (settled, Some(100), &[][..]),
+        (settled, Some(101), &["over", "violated", "warned"]),
+        (settled, None, &["over"]),
+        (settled - 60, Some(101), &[]),
+        (settled - 60, None, &[]),
+    ] {
+        let (mut guard, mut world) = warned_guard();
+        world.now = world.now.plus_seconds(gap);
+        if process != Some(100) {
+            world.processes.clear();
+        }
+        if process == Some(101) {
+            world.start(101, "bob").uses(0, 21, 50).job("tree 101");
+        }
+        let records = guard.evaluate_samples(&mut world, 3);
+        let steps: Vec<&str> = records.iter().map(|it| it.step.name()).collect();
+        assert_eq!(steps, expected, "{gap} {process:?}");
+        let deadline = guard.state.violations().first().and_then(|it| it.deadline);
+        let seconds = match (gap == settled, process) {
+            (true, Some(101)) => Some(20 + 300 + 30 + gap),
+            (true, None) => None,
+            _ => Some(320 + gap),
+        };
+        let expected = seconds.map(|seconds| Timestamp((86_400 + seconds) * 1_000));
+        assert_eq!(deadline, expected, "{gap} {process:?}");
+    }
+}
+
 #[test]
 fn two_gaps_extend_the_grace() {
     let (mut guard, mut world) = warned_guard();

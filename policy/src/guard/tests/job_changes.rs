@@ -203,10 +203,10 @@ fn snooze_of_one_job_keeps_other_orders() {
         .state
         .snooze(&guard.compiled_rules, &snoozer(101, "tree 101"), world.now);
     assert_eq!(of_other.map(|it| it.len()), Ok(1));
-    assert!(guard.state.may_execute(&guard.compiled_rules, &chosen));
+    assert!(guard.state.is_still_chosen(&chosen));
     let of_itself = guard
         .state
         .snooze(&guard.compiled_rules, &snoozer(100, "tree 100"), world.now);
     assert_eq!(of_itself.map(|it| it.len()), Ok(1));
-    assert!(!guard.state.may_execute(&guard.compiled_rules, &chosen));
+    assert!(!guard.state.is_still_chosen(&chosen));
 }

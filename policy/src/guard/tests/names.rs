@@ -96,6 +96,32 @@ fn rules_excepting(user: &str) -> RuleSet {
 }
 
 #[test]
+fn number_and_name_of_a_user_are_one_person_in_a_replay() {
+    let mut world = world();
+    let rules = RuleSet {
+        defaults: memory_limit(10),
+        ..dry_run_rules()
+    };
+    let mut replay = crate::guard::replay::Replay::new(rules, world.now);
+    hide_name(world.process(1), &[]);
+    for _ in 0..3 {
+        replay.add(&world.next_sample(SAMPLE_MS)).unwrap();
+    }
+    show_name(world.process(1), "alice");
+    for _ in 0..3 {
+        replay.add(&world.next_sample(SAMPLE_MS)).unwrap();
+    }
+    let result = replay.finish();
+    assert_eq!(result.people, 1);
+    let mut subjects = result.records.iter().map(|it| it.subject.to_string());
+    assert_eq!(subjects.next().as_deref(), Some("alice"));
+    assert!(subjects.all(|subject| subject == "alice"));
+    let owners = result.records.iter().flat_map(|it| &it.evidence.runs);
+    let mut owners = owners.filter_map(|it| it.owner.as_ref());
+    assert!(owners.all(|owner| owner.name == "alice"));
+}
+
+#[test]
 fn named_rules_need_known_names() {
     let unnamed = |rules: &[&str]| -> Vec<String> {
         let why = "the name of its owner is not known";

@@ -103,7 +103,7 @@ fn choices_with_outcome(
 /// As [`chosen_job`], and the job survives its signals.
 fn surviving_job(mode: GuardMode) -> (TestGuard, TestHost) {
     let (mut guard, world, ending) = chosen_job(mode);
-    assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
+    assert!(guard.state.is_still_chosen(&ending));
     guard.state.mark_started(&ending);
     let came = (outcome(&ending, 0), SignalStatus::Sent);
     let record = guard.state.record_outcome(&ending, came, world.now);
@@ -116,13 +116,10 @@ fn surviving_job(mode: GuardMode) -> (TestGuard, TestHost) {
 fn started_order_does_not_repeat_soon() {
     for mode in [GuardMode::Soft, GuardMode::Enforce] {
         let (mut guard, mut world, ending) = chosen_job(mode);
-        assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
+        assert!(guard.state.is_still_chosen(&ending));
         guard.state.mark_started(&ending);
         reload_state(&mut guard);
-        assert!(
-            !guard.state.may_execute(&guard.compiled_rules, &ending),
-            "{mode:?}"
-        );
+        assert!(!guard.state.is_still_chosen(&ending), "{mode:?}");
         let again = times_chosen(&mut guard, &mut world, 359);
         assert_eq!(again, [0; 0], "{mode:?}");
         // The outcome is never reported. The job is still not left alone for ever.
@@ -141,7 +138,7 @@ fn restart_during_signals_gives_no_immunity() {
         assert_eq!(times_chosen(&mut guard, &mut world, 1), [0; 0]);
         reload_state(&mut guard);
         guard.state = guard.state.into_restarted();
-        assert!(!guard.state.may_execute(&guard.compiled_rules, &ending));
+        assert!(!guard.state.is_still_chosen(&ending));
         let again = choices_with_outcome(&mut guard, &mut world, 30);
         // As for any survivor, two minutes after it was chosen first.
         let (at, pids) = again.first().unwrap();
@@ -278,26 +275,49 @@ fn pause_of_the_guard_repeats_no_end() {
 fn changed_rule_cancels_the_order() {
     let (mut guard, _, ending) = chosen_job(GuardMode::Enforce);
     let rules = guard.compiled_rules.rules().clone();
-    for changed in [
-        RuleSet {
-            defaults: memory_limit(40),
-            ..rules.clone()
-        },
-        RuleSet {
-            mode: GuardMode::DryRun,
-            ..rules.clone()
-        },
-        RuleSet {
-            mode: GuardMode::Disabled,
-            ..rules
-        },
+    for (changed, expected) in [
+        (
+            RuleSet {
+                defaults: memory_limit(40),
+                ..rules.clone()
+            },
+            "its rule changed",
+        ),
+        (
+            RuleSet {
+                mode: GuardMode::DryRun,
+                ..rules.clone()
+            },
+            "the guard was switched to dry run",
+        ),
+        (
+            RuleSet {
+                mode: GuardMode::Disabled,
+                ..rules
+            },
+            "the guard was switched off",
+        ),
     ] {
         let compiled_rules = CompiledRules::new(changed);
-        assert!(!guard.state.may_execute(&compiled_rules, &ending));
+        let reason = ending.withdrawal_reason(&guard.compiled_rules, &compiled_rules);
+        assert_eq!(reason, Some(expected));
     }
-    assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
+    // An edit for another person does not concern it.
+    let mut other = guard.compiled_rules.rules().clone();
+    other.users.push(UserPolicy {
+        name: "alice".to_owned(),
+        limits: memory_limit(40),
+        ..UserPolicy::default()
+    });
+    let other = CompiledRules::new(other);
+    assert!(!other.is_same(&guard.compiled_rules));
+    assert_eq!(
+        ending.withdrawal_reason(&guard.compiled_rules, &other),
+        None
+    );
+    assert!(guard.state.is_still_chosen(&ending));
     guard.state = GuardState::default();
-    assert!(!guard.state.may_execute(&guard.compiled_rules, &ending));
+    assert!(!guard.state.is_still_chosen(&ending));
 }
 
 #[test]

@@ -56,6 +56,59 @@ fn doubts(records: &[GuardRecord]) -> Vec<(u32, u32)> {
 }
 
 #[test]
+fn containers_raise_no_doubt_about_jobs_of_users() {
+    let mut rules = idle_rules(GuardMode::Enforce);
+    rules.defaults.idle = None;
+    rules.enforcement.max_ended = 100;
+    rules.behaviours = vec![behaviour_rule(
+        "runaway",
+        ForbiddenBehaviour::Runaway(RunawayParams {
+            above: Percent(70),
+            limit: minutes(10),
+            orphaned: false,
+        }),
+    )];
+    let (mut guard, mut world) = (TestGuard::new(rules), host_with_people(20, 0, 0));
+    for process in world.processes.values_mut() {
+        process.uses(0, 1, 20);
+    }
+    // All of ten containers, and one of twenty users.
+    for pid in 1..=10 {
+        let process = world.start(pid, &format!("container {pid}")).uses(0, 1, 80);
+        process.job(&format!("tree {pid}"));
+    }
+    world.process(1_000).uses(0, 1, 80);
+    guard.evaluate_samples(&mut world, 70);
+    let doubt = guard.state.doubt();
+    assert_eq!(
+        doubt.map(|it| (it.people, it.of, it.only_warn)),
+        Some((11, 30, false))
+    );
+    world.processes.retain(|pid, _| *pid > 10);
+    world.process(1_000).uses(0, 1, 20);
+    for pid in 11..=20 {
+        let process = world.start(pid, &format!("container {pid}")).uses(0, 1, 80);
+        process.job(&format!("tree {pid}"));
+    }
+    guard.evaluate_samples(&mut world, 70);
+    let doubt = guard.state.doubt();
+    assert_eq!(
+        doubt.map(|it| (it.people, it.of, it.only_warn)),
+        Some((21, 40, true))
+    );
+    // Jobs of containers are only warned about, those of users are still ended.
+    world.processes.retain(|pid, _| *pid > 20);
+    for (pid, owner) in [(21, "container 21"), (22, "alice")] {
+        let process = world.start(pid, owner).uses(0, 1, 80);
+        process.job(&format!("tree {pid}"));
+    }
+    let records = guard.evaluate_samples(&mut world, 62);
+    let victims = records.iter().filter_map(|record| record.step.victim());
+    let pids: Vec<u32> = victims.map(|victim| victim.runs[0].run.pid).collect();
+    assert_eq!(pids, [22]);
+}
+
+#[test]
 fn idleness_and_waste_always_warn_first() {
     let mut wasteful = idle_rules(GuardMode::Enforce);
     wasteful.defaults.idle = None;

@@ -284,9 +284,9 @@ fn snooze_cancels_a_chosen_order() {
     );
     let endings = guard.state.enforcements(&evaluation.records);
     assert_eq!(endings.len(), 1);
-    assert!(guard.state.may_execute(&guard.compiled_rules, &endings[0]));
+    assert!(guard.state.is_still_chosen(&endings[0]));
     assert_eq!(snooze(&mut guard, &world, (100, BOB)), Ok(vec![(920, 0)]));
-    assert!(!guard.state.may_execute(&guard.compiled_rules, &endings[0]));
+    assert!(!guard.state.is_still_chosen(&endings[0]));
     let records = guard.evaluate_samples(&mut world, 62);
     assert_eq!(steps(&records).pop(), Some((920, "ended")));
 }

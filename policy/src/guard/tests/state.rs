@@ -2,6 +2,7 @@
 
 use super::super::evaluate::evaluate;
 use super::super::sample::GuardSample;
+use super::super::state::SavedPart;
 use super::super::state::device_reporting::DeviceReporting;
 use super::super::state::streak::{MAX_UNKNOWN_MS, Streak, StreakStatus};
 use super::super::state::window::{MAX_SLOTS, MemorySum, Merge, UtilizationSum, WasteSum, Window};
@@ -96,6 +97,133 @@ fn gone_processes_are_dropped() {
         .device_reporting
         .update(&world.next_sample(SAMPLE_MS), true);
     assert_eq!(written(&guard), serde_json::to_string(&expected).unwrap());
+}
+
+#[test]
+fn windows_and_streaks_are_saved_without_names() {
+    let mut window = Window::starting_at(Timestamp(5));
+    let load = UtilizationSum {
+        seen_ms: 5,
+        held_ms: 4,
+        known_ms: 3,
+        total: 2,
+    };
+    window.add(HOUR, Timestamp(5), Timestamp(10), load);
+    let text = serde_json::to_string(&window).unwrap();
+    assert_eq!(text, "{\"since\":5,\"slots\":[[0,5,10,[5,4,3,2]]]}");
+    let named = "{\"since\":5,\"slots\":[{\"index\":0,\"from\":5,\"until\":10,\"part\":\
+                 {\"seen_ms\":5,\"held_ms\":4,\"known_ms\":3,\"total\":2}}]}";
+    for text in [text.as_str(), named] {
+        let read: Window<UtilizationSum> = serde_json::from_str(text).unwrap();
+        assert_eq!(read, window, "{text}");
+    }
+    let mut streak = Streak::starting_at(Timestamp(1));
+    streak.record_broken(Timestamp(2));
+    streak.record_unknown(MAX_UNKNOWN_MS, Timestamp(3));
+    streak.record_unknown(1, Timestamp(4));
+    let text = serde_json::to_string(&streak).unwrap();
+    assert_eq!(text, "[1,2,4,0,30001]");
+    assert_eq!(serde_json::from_str::<Streak>(&text).unwrap(), streak);
+    let waste = WasteSum {
+        held_ms: 1,
+        total: 2,
+        known_ms: 3,
+        min: 4,
+        is_memory_unknown: true,
+        has_served: false,
+        may_have_served: true,
+    };
+    let text = serde_json::to_string(&waste).unwrap();
+    assert_eq!(text, "[1,2,3,4,true,false,true]");
+    assert_eq!(serde_json::from_str::<WasteSum>(&text).unwrap(), waste);
+    let memory = MemorySum {
+        total: 1,
+        known_ms: 2,
+        is_unknown: true,
+    };
+    let text = serde_json::to_string(&memory).unwrap();
+    assert_eq!(text, "[1,2,true]");
+    assert_eq!(serde_json::from_str::<MemorySum>(&text).unwrap(), memory);
+}
+
+#[test]
+fn saved_part_is_shared_among_people() {
+    let waste = ForbiddenBehaviour::Waste(WasteParams {
+        below: Percent(10),
+        min_memory: Bytes(0),
+        hours: minutes(60),
+    });
+    let mut guard = TestGuard::new(RuleSet {
+        defaults: Limits {
+            utilization: Some(Percent(99)),
+            ..Limits::default()
+        },
+        behaviours: vec![
+            behaviour_rule("at once", ForbiddenBehaviour::Duration(Duration::ZERO)),
+            behaviour_rule("waste", waste),
+        ],
+        ..dry_run_rules()
+    });
+    let mut world = TestHost::new(1);
+    for pid in 1..=303 {
+        let owner = if pid > 300 { "alice" } else { "eve" };
+        world.start(pid, owner).uses(0, 4, 0);
+    }
+    guard.evaluate_samples(&mut world, 3);
+    let written = |state: &GuardState| serde_json::to_string(state).unwrap();
+    let whole = guard.state.to_part(SavedPart::WHOLE);
+    assert_eq!(written(&whole), written(&guard.state));
+    // Of alice and of all: windows of jobs, windows of processes, jobs, violations.
+    let counts = |state: &GuardState| {
+        let is_alice = |uid: Option<u32>| usize::from(uid == Some(1_000));
+        let waste = state.conduct.values().flat_map(|it| it.waste.keys());
+        let waste: Vec<usize> = waste.map(|job| is_alice(job.uid)).collect();
+        let loads = state.loads.keys().map(|run| usize::from(run.pid > 300));
+        let loads: Vec<usize> = loads.collect();
+        let jobs: Vec<usize> = state.jobs.keys().map(|job| is_alice(job.uid)).collect();
+        let open = state.violations().into_iter();
+        let owners = open.map(|mut it| it.evidence.runs.swap_remove(0).owner);
+        let open: Vec<usize> = owners.map(|owner| is_alice(owner.unwrap().uid)).collect();
+        [waste, loads, jobs, open].map(|all| (all.iter().sum::<usize>(), all.len()))
+    };
+    let parts = std::iter::successors(Some(SavedPart::WHOLE), |part| part.reduced());
+    let mut parts: Vec<_> = parts
+        .map(|part| counts(&guard.state.to_part(part)))
+        .collect();
+    parts.dedup();
+    let (all, some, few, none) = ((3, 303), (3, 256), (3, 64), (0, 0));
+    let expected = [
+        [all, all, all, all],
+        [some, some, all, all],
+        [few, few, all, all],
+        [none, none, all, all],
+        [none, none, some, all],
+        [none, none, few, all],
+        [none, none, none, all],
+        [none, none, none, some],
+        [none, none, none, few],
+        [none, none, none, none],
+    ];
+    assert_eq!(parts, expected);
+}
+
+#[test]
+fn saved_part_always_has_what_the_guard_did() {
+    let mut rules = enforce_rules();
+    rules.defaults = memory_limit(1);
+    rules.enforcement.max_ended = 1;
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    for (pid, owner) in [(1, "alice"), (2, "bob")] {
+        world.start(pid, owner).uses(0, 2, 50);
+    }
+    guard.evaluate_samples(&mut world, 3);
+    let parts = std::iter::successors(Some(SavedPart::WHOLE), |part| part.reduced());
+    let least = guard.state.to_part(parts.last().unwrap());
+    assert_eq!(least.violations(), []);
+    assert!(least.tripped_at().is_some());
+    assert_eq!(least.breaker, guard.state.breaker);
+    assert_eq!(least.ended.len(), 1);
+    assert_eq!(least.ended, guard.state.ended);
 }
 
 /// Rules with a window of five minutes.

@@ -1,6 +1,6 @@
 //! Tests of the recheck.
 
-use super::super::recheck::{RecheckContext, veto};
+use super::super::recheck::{KnownNames, RecheckContext, veto};
 use super::super::*;
 use super::fixture::*;
 use crate::select::Glob;
@@ -58,6 +58,7 @@ fn context<'a>(
         roles: &test_host.roles,
         operators: "gpukill-operators",
         processes: &test_host.process_table,
+        names: Box::leak(Box::new(KnownNames::new(&test_host.process_table))),
         family: Box::leak(Box::new(test_host.daemon_family())),
         protection: &test_host.protection,
         before: test_host.process_table.get(&target.key.pid),
@@ -282,8 +283,16 @@ fn current_rights_and_protection_count() {
     let now = test_host.process_table[&300].clone();
     let target = target(&test_host, 300);
     let denied = Outcome::Denied("alice, or someone in group gpukill-operators".into());
-    let found = veto_for(&test_host, &target, &now, &caller(BOB, &[]), true);
+    let bob = caller(BOB, &[]);
+    let found = veto_for(&test_host, &target, &now, &bob, true);
     assert_eq!(found, Some(denied));
+    // The names are collected once for all targets, not from all processes for each.
+    let again = RecheckContext {
+        names: &KnownNames::default(),
+        ..context(&test_host, &target, &bob, true)
+    };
+    let denied = Outcome::Denied("someone in group gpukill-operators".into());
+    assert_eq!(veto(&target, &now, &again), Some(denied));
     assert_eq!(veto_for(&test_host, &target, &now, &olga(), true), None);
     test_host.roles.operator_group = None;
     let denied = Outcome::Denied("alice, or root".into());
@@ -381,6 +390,21 @@ fn late_member_has_the_name_of_its_container() {
         };
         assert_eq!(veto(&late_target, &late, &again), expected, "{name}");
     }
+    // The name of a container of the same id, of another user manager, is no name of this one.
+    test_host.process_mut(300).container = Reading::Value(Some(Container {
+        manager: Some(ALICE),
+        ..container('a', "dev", None)
+    }));
+    let unknown = "its container is not known, and the admin protects some containers";
+    let root = caller(0, &[]);
+    let again = RecheckContext {
+        before: Some(&late),
+        ..context(&test_host, &late_target, &root, true)
+    };
+    assert_eq!(
+        veto(&late_target, &late, &again),
+        Some(Outcome::Protected(unknown.into()))
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tests of the recheck of a process that changed its user after the plan.
 
-use super::super::recheck::{RecheckContext, veto};
+use super::super::recheck::{KnownNames, RecheckContext, veto};
 use super::super::*;
 use super::fixture::*;
 use super::recheck::{host, target};
@@ -26,6 +26,7 @@ fn veto_of_uid_change(
         roles: &test_host.roles,
         operators: "gpukill-operators",
         processes: &test_host.process_table,
+        names: &KnownNames::new(&test_host.process_table),
         family: &test_host.daemon_family(),
         protection: &test_host.protection,
         before: Some(before),

@@ -19,7 +19,7 @@ pub(super) struct GpuTestHost {
     pub(super) snapshot: Snapshot,
     pub(super) holders: Vec<DeviceHolders>,
     pub(super) process_table: kill::ProcessTable,
-    pub(super) hives: BTreeMap<DeviceId, String>,
+    pub(super) hives: BTreeMap<DeviceId, Result<Hive, String>>,
     pub(super) checks: BTreeMap<DeviceId, HelperCheck>,
 }
 

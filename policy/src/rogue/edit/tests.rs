@@ -149,67 +149,41 @@ fn list_comments_stay_with_their_items() {
         let from = text.find('=').unwrap() + 2;
         text[from..text.find("\n\n[metadata]").unwrap()].to_owned()
     };
+    let add = |user| allow(AllowKind::User, user);
+    let remove = |user| disallow(AllowKind::User, user);
     for (before, change, after) in [
-        ("'a'", allow(AllowKind::User, "b"), "['a', \"b\"]"),
-        (
-            "'a', # of a\n",
-            allow(AllowKind::User, "b"),
-            "['a', # of a\n\"b\",\n]",
-        ),
-        (
-            "\n  'a' # of a\n",
-            allow(AllowKind::User, "b"),
-            "[\n  'a', # of a\n  \"b\"\n]",
-        ),
+        ("'a'", add("b"), "['a', \"b\"]"),
+        ("'a', # of a\n", add("b"), "['a', # of a\n\"b\",\n]"),
+        ("\n  'a' # of a\n", add("b"), "[\n  'a', # of a\n  \"b\"\n]"),
         (
             "\n  # x\n  'a',\n  # end\n",
-            allow(AllowKind::User, "b"),
+            add("b"),
             "[\n  # x\n  'a',\n  \"b\",\n  # end\n]",
         ),
-        ("'a', 'b'", disallow(AllowKind::User, "a"), "['b']"),
-        ("'a', 'b'", disallow(AllowKind::User, "b"), "['a']"),
-        ("'a', 'b', 'a'", disallow(AllowKind::User, "a"), "['b']"),
+        ("'a', 'b'", remove("a"), "['b']"),
+        ("'a', 'b'", remove("b"), "['a']"),
+        ("'a', 'b', 'a'", remove("a"), "['b']"),
         (
             "\n 'a', # of a\n 'b', # of b\n",
-            disallow(AllowKind::User, "a"),
+            remove("a"),
             "[\n 'b', # of b\n]",
         ),
         (
             "\n 'a', # of a\n 'b', # of b\n",
-            disallow(AllowKind::User, "b"),
+            remove("b"),
             "[\n 'a', # of a\n]",
         ),
         (
             "\n 'a', # of a\n 'b' # of b\n",
-            disallow(AllowKind::User, "b"),
+            remove("b"),
             "[\n 'a' # of a\n]",
         ),
-        (
-            "\n 'a', # of a\n 'b']#",
-            disallow(AllowKind::User, "b"),
-            "[\n 'a' # of a\n]#]",
-        ),
-        (
-            "\n 'a', 'b',\n 'c'\n",
-            disallow(AllowKind::User, "a"),
-            "[\n 'b',\n 'c'\n]",
-        ),
-        (
-            "\n 'a', 'b',\n 'c'\n",
-            disallow(AllowKind::User, "b"),
-            "[\n 'a',\n 'c'\n]",
-        ),
-        ("\n 'a',\n", disallow(AllowKind::User, "a"), "[\n]"),
-        (
-            " # none yet\n",
-            allow(AllowKind::User, "a"),
-            "[ # none yet\n\"a\"\n]",
-        ),
-        (
-            " # none yet\n'a'\n",
-            disallow(AllowKind::User, "a"),
-            "[ # none yet\n]",
-        ),
+        ("\n 'a', # of a\n 'b']#", remove("b"), "[\n 'a' # of a\n]#]"),
+        ("\n 'a', 'b',\n 'c'\n", remove("a"), "[\n 'b',\n 'c'\n]"),
+        ("\n 'a', 'b',\n 'c'\n", remove("b"), "[\n 'a',\n 'c'\n]"),
+        ("\n 'a',\n", remove("a"), "[\n]"),
+        (" # none yet\n", add("a"), "[ # none yet\n\"a\"\n]"),
+        (" # none yet\n'a'\n", remove("a"), "[ # none yet\n]"),
     ] {
         let text = edited(&list(before), &change);
         assert_eq!(users(&text), after, "{before:?}, {change:?}");

@@ -4,6 +4,7 @@
 use super::IndicatorMatch;
 use crate::rogue::rules::RogueRules;
 use crate::rogue::suspect::{DeviceLoad, Suspect, UtilizationShares};
+use gpukill_proto::units::Bytes;
 use std::time::Duration;
 
 /// Minimum observed time.
@@ -146,16 +147,16 @@ pub(super) fn held_for_nothing(suspect: &Suspect, rules: &RogueRules) -> Option<
 
 /// More memory than the admin's limit.
 pub(super) fn memory_hog(suspect: &Suspect, rules: &RogueRules) -> Option<IndicatorMatch> {
-    let max_memory = rules.detection.max_memory?.0;
+    let max_memory = rules.detection.max_memory?;
     let load = suspect.load.as_ref();
     let min_used = load.filter(|load| load.seen >= MIN_HELD)?.memory?.min;
-    (min_used > max_memory).then(|| {
+    (min_used > max_memory.0).then(|| {
         IndicatorMatch::new(
             500,
             format!(
                 "holds {:.1} GiB, more than the {:.1} GiB of detection.max_memory_usage_gb",
-                gib(min_used),
-                gib(max_memory)
+                Bytes(min_used).as_gib(),
+                max_memory.as_gib()
             ),
         )
     })
@@ -164,11 +165,6 @@ pub(super) fn memory_hog(suspect: &Suspect, rules: &RogueRules) -> Option<Indica
 /// Minimum time above the memory limit: the limit is the admin's own, and honest work
 /// does not start above it.
 const MIN_HELD: Duration = Duration::from_secs(60);
-
-#[allow(clippy::cast_precision_loss, reason = "it is printed with one digit")]
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / (1_u64 << 30) as f64
-}
 
 /// Full load for longer than the admin's limit.
 pub(super) fn runaway(suspect: &Suspect, rules: &RogueRules) -> Option<IndicatorMatch> {
@@ -185,7 +181,6 @@ pub(super) fn runaway(suspect: &Suspect, rules: &RogueRules) -> Option<Indicator
 mod tests {
     use super::*;
     use crate::rogue::suspect::HeldMemory;
-    use gpukill_proto::units::Bytes;
 
     const GIB: u64 = 1 << 30;
 

@@ -194,17 +194,14 @@ pub(super) fn started_by_cron(suspect: &Suspect, _: &RogueRules) -> Option<Indic
 
 /// Repeated attempts that access rules refused.
 pub(super) fn repeated_refusals(suspect: &Suspect, _: &RogueRules) -> Option<IndicatorMatch> {
-    match suspect.refused {
-        0 | 1 => None,
-        times @ 2..=4 => Some(IndicatorMatch::new(
-            400,
-            format!("refused a device {times} times"),
-        )),
-        times => Some(IndicatorMatch::new(
-            600,
-            format!("refused a device {times} times"),
-        )),
-    }
+    let times = suspect.refused;
+    let weight = match times {
+        0 | 1 => return None,
+        2..=4 => 400,
+        _ => 600,
+    };
+    let evidence = format!("refused a device {times} times");
+    Some(IndicatorMatch::new(weight, evidence))
 }
 
 #[cfg(test)]

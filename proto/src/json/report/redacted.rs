@@ -2,10 +2,12 @@
 //! this program, and the two texts at the end of this file, which keep only their numbers.
 
 use crate::ProtocolVersion;
+use crate::json::schema::plain_schemas;
 use crate::model::{FaultCode, Vitals};
 use crate::reading::Reading;
 use crate::units::Timestamp;
 use serde::{Serialize, Serializer};
+use serde_json::json;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
@@ -31,15 +33,15 @@ impl<T: Redacted> Redacted for Vec<T> {}
 /// of its fields, as `document!` does.
 macro_rules! redacted {
     (
-        $(#[$about:meta])*
+        $(#[$($about:tt)*])*
         $name:ident($($source:ident: $of:ty),+) {
-            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
+            $($(#[$($doc:tt)*])* $field:ident: $type:ty = $value:expr,)+
         }
     ) => {
         $crate::json::fields::document! {
-            $(#[$about])*
+            $(#[$($about)*])*
             plain $name($($source: $of),+) {
-                $($(#[$doc])* $field: $type = $value,)+
+                $($(#[$($doc)*])* $field: $type = $value,)+
             }
         }
 
@@ -53,15 +55,15 @@ macro_rules! redacted {
             $(require_redacted::<$type>();)+
         };
     };
-    ($($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)+ })+) => {$(
-        $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-        #[allow(
-            missing_docs,
-            reason = "the names are the documented JSON fields; units are in them"
-        )]
-        pub struct $name {
-            $($(#[$doc])* pub $field: $type,)+
+    ($(
+        $(#[$($about:tt)*])*
+        $name:ident { $($(#[$($doc:tt)*])* $field:ident: $type:ty,)+ }
+    )+) => {$(
+        $crate::json::schema::described! {
+            $(#[$($about)*])*
+            pub struct $name {
+                $($(#[$($doc)*])* pub $field: $type,)+
+            }
         }
 
         $crate::json::report::redacted::redacted! { @check $name { $($type,)+ } }
@@ -84,6 +86,12 @@ impl<T: Display> Serialize for Printed<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
+}
+
+plain_schemas! {
+    Printed<Timestamp> => json!({ "type": "string", "format": "date-time" });
+    Printed<Component>, Printed<FileMode>, Printed<ProtocolVersion>, Printed<io::ErrorKind>,
+    ModelNumber, SettingKey, Version => json!({ "type": "string" });
 }
 
 /// The permission bits of a file, such as `0666`.

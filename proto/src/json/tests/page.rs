@@ -1,4 +1,4 @@
-//! Compares docs/json.md with the fields of the documents.
+//! Compares docs/json.md and the schemas with the fields of the documents.
 
 mod guard;
 mod rogue;
@@ -7,6 +7,7 @@ pub(super) use guard::{guard_summary, process_guard_status, violations};
 pub(super) use rogue::{assessment, verdict_summaries};
 
 use super::holders::{explain_document, holders_document};
+use super::schemas::SchemaChecker;
 use super::{NOW, device, list_document, process, snapshot};
 use crate::audit::{
     ActionRecord, AuditRecord, AuditSeries, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime,
@@ -23,14 +24,14 @@ use crate::json::{
     RunDocument, SeriesDocument, StatusDocument, SummaryDocument, TimelineDocument, WeeklyDocument,
 };
 use crate::kill::{FuseMount, FuseServer, Outcome, UninterruptibleWait};
-use crate::model::Snapshot;
-use crate::reading::Reading::{Unsupported, Value};
+use crate::model::{DeviceId, Snapshot};
+use crate::reading::Reading::{Unsupported, Value, Withheld};
 use crate::rogue::RogueReport;
 use crate::status::{
-    AlertValue, CallerReport, ChangedSetting, DaemonStatus, PollingReport, SettingValue,
-    StoreReport,
+    ActionCount, AlertValue, CallerReport, ChangedSetting, CountersReport, DaemonStatus,
+    DecisionCount, DeviceEnergy, PollingReport, RefusalCount, SettingValue, StoreReport, XidCount,
 };
-use crate::units::{Bytes, Celsius, Milliwatts, Percent};
+use crate::units::{Bytes, Celsius, Millijoules, Milliwatts, Percent};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,8 +100,33 @@ fn fields(document: &Json) -> BTreeSet<String> {
     names
 }
 
+/// The documents that no other document of the page contains, with the names of their schemas.
+const SCHEMAS: [(&str, &str); 21] = [
+    ("document", "ListDocument"),
+    ("records[]", "AuditDocument"),
+    ("status", "StatusDocument"),
+    ("status report", "ReportDocument"),
+    ("holders", "HoldersDocument"),
+    ("explain", "ExplainDocument"),
+    ("plan", "KillPlanDocument"),
+    ("report", "KillReportDocument"),
+    ("reset plan", "ResetPlanDocument"),
+    ("reset report", "ResetReportDocument"),
+    ("runs[]", "RunDocument"),
+    ("series[]", "SeriesLineDocument"),
+    ("actions[]", "ActionDocument"),
+    ("entries[]", "TimelineDocument"),
+    ("prune", "PruneDocument"),
+    ("summary", "SummaryDocument"),
+    ("weeks[]", "WeekDocument"),
+    ("open[] of the guard", "OpenViolationDocument"),
+    ("records[] of the guard", "GuardRecordDocument"),
+    ("replay", "ReplayDocument"),
+    ("rogue scan", "ScanDocument"),
+];
+
 #[test]
-fn page_describes_exactly_the_fields() {
+fn page_and_schemas_have_exactly_the_fields() {
     let list = list_document(device(), process());
     let record = AuditDocument::from(&AuditRecord {
         id: 1,
@@ -203,6 +229,11 @@ fn page_describes_exactly_the_fields() {
             suspect["verdicts"][0]["indicators"][0].clone(),
         ),
     ];
+    let schemas = SchemaChecker::new();
+    for (title, schema) in SCHEMAS {
+        let document = documents.iter().find(|(name, _)| *name == title);
+        schemas.assert_valid(schema, &document.unwrap().1);
+    }
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented_fields(), BTreeMap::from(documents));
 }
@@ -392,7 +423,51 @@ pub(in crate::json) fn status() -> DaemonStatus {
             key: "access.hide_other_users".into(),
             value: SettingValue::Bool(true),
         }],
+        counters: counters(),
     }
+}
+
+fn counters() -> CountersReport {
+    let device = || DeviceId("GPU-0".into());
+    CountersReport {
+        actions: vec![ActionCount {
+            kind: "kill".into(),
+            result: "done".into(),
+            count: 1,
+        }],
+        decisions: Value(vec![DecisionCount {
+            decision: "warned".into(),
+            count: 1,
+        }]),
+        refusals: vec![RefusalCount {
+            reason: "denied".into(),
+            count: 1,
+        }],
+        xids: vec![XidCount {
+            device: Some(device()),
+            xid: Some(79),
+            count: 1,
+        }],
+        energy: vec![DeviceEnergy {
+            device: device(),
+            drawn: Millijoules(7_200_500),
+        }],
+    }
+}
+
+#[test]
+fn withheld_decisions_have_a_reason() {
+    let mut status = status();
+    let counters = serde_json::to_value(StatusDocument::from(&status)).unwrap();
+    assert_eq!(counters["counters"]["energy"][0]["energy_j"], 7_200.5);
+    status.counters.decisions = Withheld;
+    let document = serde_json::to_value(StatusDocument::from(&status)).unwrap();
+    let counters = &document["counters"];
+    assert_eq!(counters["decisions"], Json::Null);
+    assert_eq!(
+        counters["reasons"]["decisions"],
+        "withheld: it belongs to another user"
+    );
 }
 
 #[test]

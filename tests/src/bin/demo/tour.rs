@@ -27,49 +27,37 @@ pub(crate) fn stops(simulated_box: Option<&SimulatedBox>) -> Vec<TourStop> {
         shows,
     };
     let mut stops = vec![
-        stop("list", "every GPU: full, busy, and its biggest process"),
-        stop(
-            "list --details --watch",
-            "every process, redrawn at each poll: q quits",
-        ),
+        stop("list", "every GPU, its top process"),
+        stop("list --details --watch", "every process: q quits"),
         stop(
             &holders(simulated_box).join(" "),
-            "who keeps memory that no process explains",
+            "memory without a process",
         ),
     ];
     if let Some(simulated) = simulated_box {
         stops.push(stop(
             &format!("explain {}", simulated.notebook),
-            "a process: owner, rules, who may end it",
+            "all about one process",
         ));
         stops.push(stop(
             &format!("kill {} --scope job --dry-run", simulated.worker),
-            "the plan for a whole job, not carried out",
+            "the plan to end a job",
         ));
     } else {
-        stops.push(stop(
-            "guard status",
-            "the rules of this host, and who breaks them",
-        ));
-        stops.push(stop(
-            "rogue scan",
-            "suspicious processes, each with its evidence",
-        ));
+        stops.push(stop("guard status", "rules, and who breaks them"));
+        stops.push(stop("rogue scan", "suspicious processes"));
     }
-    stops.push(stop(
-        "audit --summary --hours 1",
-        "who used the GPUs, busy or idle",
-    ));
+    stops.push(stop("audit --summary --hours 1", "usage, busy and idle"));
     stops.push(stop("status", "what works, and your rights"));
     stops
 }
 
-/// Prints the tour.
+/// Prints the tour, each command on a line of at most 80 columns.
 pub(crate) fn print(stops: &[TourStop]) {
     let lengths = stops.iter().map(|stop| stop.arguments.len());
     let width = lengths.max().unwrap_or(0);
     for (number, TourStop { arguments, shows }) in (1..).zip(stops) {
-        println!("    {number}  gpukillctl {arguments:width$}  {shows}");
+        println!("  {number}  gpukillctl {arguments:width$}  {shows}");
     }
 }
 

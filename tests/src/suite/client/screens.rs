@@ -110,8 +110,8 @@ fn list_details_shows_processes_and_unattributed_memory() {
                 tensorboard --logdir runs",
                 "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  \
                 jupyter-lab --no-browser",
-                "   2      –  –                        35.0G    –       –  unattributed         \
-                holders --gpu 2",
+                "   2      –  –                        35.0G  unattributed: gpukillctl holders \
+                --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
@@ -128,8 +128,8 @@ fn list_details_shows_processes_and_unattributed_memory() {
                 tensorboard --logdir ru…",
                 "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/01234567…  \
                 jupyter-lab --no-browser",
-                "   2      –  –                        35.0G    –       –  unattributed      \
-                holders --gpu 2",
+                "   2      –  –                        35.0G  unattributed: gpukillctl holders \
+                --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
@@ -141,7 +141,7 @@ fn list_details_shows_processes_and_unattributed_memory() {
                 "   0  48214  root                 23.0G  48%      Ns  python train.py --model l…",
                 "   0  50001  root                  512M   0%      Ns  tensorboard --logdir runs",
                 "   1  51002  container 0123456…   49.0G   0%      Ns  jupyter-lab --no-browser",
-                "   2      –  –                    35.0G    –       –  holders --gpu 2",
+                "   2      –  –                    35.0G  unattributed: holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),

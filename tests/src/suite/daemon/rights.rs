@@ -122,6 +122,16 @@ fn hidden_command_lines_are_for_owner_and_root() {
                 test_box.ctl(&["list", "-d", "-o", "csv"]).stdout,
             )
         });
+        // For a caller who does not see all, none is not zero.
+        for command in [
+            &["status"][..],
+            &["guard", "status"],
+            &["guard", "violations"],
+        ] {
+            let shown = run_as_user(uid, &[], || test_box.ctl(command)).stdout;
+            let note = "only your own violations: those of other users are hidden";
+            assert_eq!(shown.contains(note), uid != 0, "{uid} {shown}");
+        }
         for records in [&list["procs"], &history["records"]] {
             assert_eq!(of(roots.pid(), records), of_root, "{uid}");
             assert_eq!(of(theirs.pid(), records), of_theirs, "{uid}");

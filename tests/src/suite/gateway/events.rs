@@ -1,16 +1,16 @@
 //! Live events: each snapshot once, the state of the daemon, and a clean end.
 
-use super::{busy_box, wait_until_ready};
-use gpukill_tests::harness::{Gateway, TestProcess};
+use super::BusyGateway;
 use serde_json::json;
 
 #[test]
 fn stream_follows_the_daemon_across_its_restart() {
-    let process = TestProcess::start("python");
-    let test_box = busy_box(&process);
-    let daemon = test_box.start();
-    let gateway = Gateway::start(&test_box, "");
-    wait_until_ready(&gateway);
+    let BusyGateway {
+        process: _process,
+        test_box,
+        daemon,
+        gateway,
+    } = BusyGateway::start("");
     let mut live = gateway.live();
     let first = live.next_named("snapshot");
     assert_eq!(first["gpus"][0]["util_pct"], 70);
@@ -57,12 +57,8 @@ fn stream_follows_the_daemon_across_its_restart() {
 
 #[test]
 fn all_streams_share_one_connection_to_the_daemon() {
-    let process = TestProcess::start("python");
-    let test_box = busy_box(&process);
-    let _daemon = test_box.start();
-    let settings = "[http]\nmax_streams = 20\n";
-    let gateway = Gateway::start(&test_box, settings);
-    wait_until_ready(&gateway);
+    let busy = BusyGateway::start("[http]\nmax_streams = 20\n");
+    let gateway = &busy.gateway;
     let mut streams: Vec<_> = (0..20).map(|_| gateway.live()).collect();
     for stream in &mut streams {
         let _ = stream.next_named("snapshot");

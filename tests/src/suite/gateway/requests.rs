@@ -1,17 +1,34 @@
 //! Every route, method, host and origin: what the gateway answers, and with which headers.
 
-use super::{busy_box, wait_until_ready};
+use super::tokens::{new_token, write_tokens};
+use super::{BusyGateway, busy_box, wait_until_ready};
 use gpukill_tests::harness::{Gateway, HttpResponse, TestProcess};
+use serde_json::Value;
 
-/// Paths of the API document with values for their parameters, and the type of their answer.
-fn paths(gateway: &Gateway, pid: u32) -> Vec<String> {
+/// Paths of the API document with values for their parameters, and the status of their answer to
+/// POST.
+fn paths(gateway: &Gateway, pid: u32) -> Vec<(String, u16)> {
     let description = gateway.get("/api/v1/openapi.json").json();
     let paths = description["paths"].as_object().expect("paths");
     assert!(paths.len() >= 20, "{paths:?}");
-    let paths = paths.keys().filter(|path| *path != "/api/v1/live");
+    let paths = paths.iter().filter(|(path, _)| *path != "/api/v1/live");
     paths
-        .map(|path| path.replace("{pid}", &pid.to_string()))
+        .map(|(path, operations)| {
+            let path = path.replace("{pid}", &pid.to_string());
+            (path, post_status(operations))
+        })
         .collect()
+}
+
+/// The status of the answer of a path with these operations to POST.
+fn post_status(operations: &Value) -> u16 {
+    let post = &operations["post"];
+    match (post.is_null(), post["responses"]["200"].is_null()) {
+        (true, _) => 405,
+        // Only a problem is described.
+        (false, true) => 403,
+        (false, false) => 200,
+    }
 }
 
 fn assert_protected(answer: &HttpResponse, what: &str) {
@@ -34,11 +51,8 @@ fn assert_protected(answer: &HttpResponse, what: &str) {
 
 #[test]
 fn every_route_checks_host_and_origin() {
-    let process = TestProcess::start("python");
-    let test_box = busy_box(&process);
-    let _daemon = test_box.start();
-    let gateway = Gateway::start(&test_box, "[http]\nnames = [\"gpu.example.org\"]\n");
-    wait_until_ready(&gateway);
+    let busy = BusyGateway::start("[http]\nnames = [\"gpu.example.org\"]\n");
+    let gateway = &busy.gateway;
     let own = gateway.address().to_string();
     let own_origin = format!("http://{own}");
     let hosts = [
@@ -48,9 +62,9 @@ fn every_route_checks_host_and_origin() {
         ("evil.example.org", false),
         ("", false),
     ];
-    let mut paths = paths(&gateway, process.pid());
-    paths.extend(["/".to_owned(), "/favicon.ico".to_owned()]);
-    for path in &paths {
+    let mut paths = paths(gateway, busy.process.pid());
+    paths.extend([("/".to_owned(), 404), ("/favicon.ico".to_owned(), 404)]);
+    for (path, post) in &paths {
         let is_route = path.len() > 1 && path != "/favicon.ico";
         for (host, is_own) in hosts {
             // An origin alone does not refuse GET: a browser shows no other site the answer.
@@ -76,14 +90,21 @@ fn every_route_checks_host_and_origin() {
                     (false, _, _) => 421,
                     (true, false, _) => 403,
                     (true, true, false) => 404,
+                    // Without a handshake.
+                    (true, true, true) if is_read(method) && path == "/ws" => 426,
                     (true, true, true) if is_read(method) => 200,
+                    (true, true, true) if method == "POST" => *post,
                     (true, true, true) => 405,
                 };
                 let what = format!("{method} {path} host {host:?} origin {origin:?}");
                 assert_eq!(answer.status, expected, "{what}: {}", answer.text());
                 assert_protected(&answer, &what);
                 if expected == 405 {
-                    assert_eq!(answer.header("allow"), Some("GET, HEAD"), "{what}");
+                    let methods = match post {
+                        405 => "GET, HEAD",
+                        _ => "GET, HEAD, POST",
+                    };
+                    assert_eq!(answer.header("allow"), Some(methods), "{what}");
                 }
                 if method == "HEAD" {
                     assert_eq!(answer.text(), "", "{what}");
@@ -107,4 +128,153 @@ fn every_route_checks_host_and_origin() {
         assert_eq!(answer.status, expected, "{mode}");
         assert_protected(&answer, mode);
     }
+}
+
+/// What a caller may do, from the least to the most.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Level {
+    Nothing,
+    Numbers,
+    Look,
+    Act,
+}
+
+/// What a path needs. A path that is not named here needs a token that sees everything.
+fn needed_level(path: &str) -> Level {
+    match path {
+        "/-/healthy" | "/-/ready" | "/health" => Level::Nothing,
+        "/metrics" | "/api/v1/gpus" | "/api/realtime" | "/nowhere" => Level::Numbers,
+        "/api/v1/openapi.json" | "/api/v1/reference" => Level::Numbers,
+        "/api/v1/guard/snooze" | "/api/v1/guard/mode" | "/api/v1/guard/set" => Level::Act,
+        path if path.starts_with("/api/v1/kill/") => Level::Act,
+        _ => Level::Look,
+    }
+}
+
+/// One request of the table.
+struct TableRequest<'a> {
+    method: &'a str,
+    path: &'a str,
+    /// The first method of the route, and the status of its answer to POST if that is not all;
+    /// `None` if there is no such route.
+    route: Option<(&'a str, u16)>,
+    is_own_host: bool,
+    is_own_origin: bool,
+    /// The level of the token; `None` for one that is missing or wrong.
+    token: Option<Level>,
+}
+
+impl TableRequest<'_> {
+    /// The expected status; `None` for an answer of the daemon to what it does not know.
+    fn expected(&self) -> Option<u16> {
+        let is_read = ["GET", "HEAD"].contains(&self.method);
+        let needed = needed_level(self.path);
+        let held = self.token.unwrap_or(Level::Nothing);
+        let status = match self.route {
+            _ if !self.is_own_host => 421,
+            _ if !is_read && !self.is_own_origin => 403,
+            _ if needed > held && self.token.is_none() => 401,
+            _ if needed > held => 403,
+            None => 404,
+            Some(("post", _)) if self.method != "POST" => 405,
+            // Without a type of its body.
+            Some(("post", _)) => 415,
+            Some((_, post)) if self.method == "POST" => post,
+            Some(_) if !is_read => 405,
+            Some(_) if self.path == "/ws" => 426,
+            Some(_) if self.path.starts_with("/api/v1/kill/report/") => return None,
+            Some(_) => 200,
+        };
+        Some(status)
+    }
+}
+
+/// Sends every request of the table to a gateway. The last token sees everything.
+fn check_table(gateway: &Gateway, pid: u32, tokens: &[(&str, Option<Level>)]) {
+    let all = tokens.last().expect("a token").0;
+    let description = gateway.get_as("/api/v1/openapi.json", all).json();
+    let paths = description["paths"].as_object().expect("paths");
+    let routes = paths.iter().map(|(path, operations)| {
+        let path = path.replace("{pid}", &pid.to_string());
+        let method = operations.as_object().expect("operations").keys().next();
+        let route = method.map(|method| (method.as_str(), post_status(operations)));
+        (path.replace("{operation}", "7"), route)
+    });
+    let own = gateway.address().to_string();
+    let own_origin = format!("http://{own}");
+    for (path, route) in routes.chain([("/nowhere".to_owned(), None)]) {
+        for host in [own.as_str(), "evil.example.org"] {
+            for (method, origin) in [
+                ("GET", ""),
+                ("HEAD", ""),
+                ("GET", "http://evil.example.org"),
+                ("POST", ""),
+                ("POST", own_origin.as_str()),
+                ("POST", "http://evil.example.org"),
+                ("DELETE", ""),
+            ] {
+                for (token, level) in tokens {
+                    let request = TableRequest {
+                        method,
+                        path: &path,
+                        route,
+                        is_own_host: host == own,
+                        is_own_origin: origin.is_empty() || origin == own_origin,
+                        token: *level,
+                    };
+                    let expected = request.expected();
+                    // A stream has no end.
+                    if path == "/api/v1/live" && method == "GET" && expected == Some(200) {
+                        continue;
+                    }
+                    let bearer = format!("Bearer {token}");
+                    let mut headers = vec![("host", host)];
+                    headers.extend((!origin.is_empty()).then_some(("origin", origin)));
+                    headers.extend((!token.is_empty()).then_some(("authorization", &*bearer)));
+                    let answer = gateway.request(method, &path, &headers);
+                    let what = format!("{method} {path} host {host} origin {origin:?} {token:?}");
+                    match expected {
+                        Some(expected) => {
+                            assert_eq!(answer.status, expected, "{what}: {}", answer.text());
+                        }
+                        None => assert!(answer.status >= 400, "{what}: {}", answer.text()),
+                    }
+                    assert_protected(&answer, &what);
+                    let has_challenge = answer.header("www-authenticate").is_some();
+                    assert_eq!(has_challenge, answer.status == 401, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_route_checks_tokens() {
+    let process = TestProcess::start("python");
+    let test_box = busy_box(&process);
+    let _daemon = test_box.start();
+    let (scrapes, entry) = new_token(&test_box, &["prometheus", "--scope", "metrics"]);
+    let (looks, other) = new_token(&test_box, &["grafana"]);
+    write_tokens(&test_box, &format!("{entry}{other}"));
+    let gateway = Gateway::start(&test_box, "[access]\nanonymous = \"none\"\n");
+    wait_until_ready(&gateway);
+    let tokens = [
+        ("", None),
+        ("0123", None),
+        (&*scrapes, Some(Level::Numbers)),
+        (&*looks, Some(Level::Look)),
+    ];
+    check_table(&gateway, process.pid(), &tokens);
+    // What acts is no path of this gateway, whatever the token.
+    let act = gateway.post("/api/v1/kill/plan", &looks, &serde_json::json!({}));
+    assert_eq!(act.status, 404, "{}", act.text());
+    let (personal, own) = Gateway::start_personal(&test_box);
+    wait_until_ready(&personal);
+    let tokens = [
+        ("", None),
+        ("0123", None),
+        (&*looks, None),
+        (&*own, Some(Level::Act)),
+    ];
+    check_table(&personal, process.pid(), &tokens);
 }

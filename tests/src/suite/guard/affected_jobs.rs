@@ -66,7 +66,7 @@ fn violations_show_the_new_mode_at_once() {
     };
     open("dry-run");
     for (mode, never) in [("soft", "only recorded"), ("dry-run", " ends ")] {
-        let _ = successful_output(&test_box, &["guard", mode]);
+        let _ = successful_output(&test_box, &["guard", mode, "--yes"]);
         let now = successful_output(&test_box, &["guard", "violations", "--limit", "1"]);
         let going_on = now.split("\n WHEN ").next().unwrap_or_default();
         assert!(!going_on.contains(never), "{mode}: {now}");
@@ -97,7 +97,18 @@ fn edit_names_affected_jobs() {
     assert!(dry_run("8").contains(nobody));
     // The dry runs have changed nothing.
     assert_eq!(guard_violations(&test_box)["open"], json!([]));
-    let answer = successful_output(&test_box, &set("2"));
+    // Nobody can be asked, and the edit would end a job.
+    let ran = test_box.ctl(&set("2"));
+    let refused = "gpukillctl: nothing was changed: there is no terminal to ask on\n\
+                   hint: --yes does it without asking\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, refused));
+    assert_eq!(
+        lines_with_pid(&ran.stdout, process.pid()).len(),
+        1,
+        "{ran:?}"
+    );
+    assert_eq!(guard_violations(&test_box)["open"], json!([]));
+    let answer = successful_output(&test_box, &[&set("2")[..], &["--yes"]].concat());
     assert_eq!(lines_with_pid(&answer, process.pid()).len(), 1, "{answer}");
     eventually("the violation is open", || {
         (guard_violations(&test_box)["open"][0]["rule"] == "user root: memory").then_some(())
@@ -106,6 +117,10 @@ fn edit_names_affected_jobs() {
     let other = ["guard", "user", "set", "nobody", "--memory-limit", "1"];
     let answer = "nobody: at most 1 GiB; in force, soft\n";
     assert_eq!(successful_output(&test_box, &other), answer);
+    // The mode stays, and ends no job that it did not end before.
+    let _ = successful_output(&test_box, &["guard", "soft"]);
+    let ran = test_box.ctl(&["guard", "enforce"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, refused));
     daemon.stop();
 }
 

@@ -210,6 +210,10 @@ fn export_and_import_in_all_formats() {
         assert_eq!(test_box.ctl(&set).code, 0);
         let ran = test_box.ctl(&["guard", "import", name]);
         assert_eq!(ran.code, 3, "{ran:?}");
+        // The question shows what would change.
+        for line in ["-memory_limit_gb = 9\n", "+memory_limit_gb = 8\n"] {
+            assert!(ran.stdout.contains(line), "{ran:?}");
+        }
         let ran = test_box.ctl(&["guard", "import", name, "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         assert!(

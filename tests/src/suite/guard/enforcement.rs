@@ -179,5 +179,15 @@ fn soft_mode_warns_then_ends_the_job() {
     assert!(process_has_ended(launcher) && process_has_ended(worker));
     assert_eq!(it.outcome(), json!([2, 0, null]));
     assert_eq!(it.kills(), json!([["guard: default: memory", "done"]]));
+    let counters = it.test_box.json(&["status", "-o", "json"])["counters"].clone();
+    assert_eq!(
+        counters["actions"],
+        json!([{"kind": "guard_end", "result": "done", "count": 1}])
+    );
+    for decision in ["warned", "selected", "ended"] {
+        let counted = json!({"decision": decision, "count": 1});
+        let decisions = counters["decisions"].as_array().unwrap();
+        assert!(decisions.contains(&counted), "{counters}");
+    }
     it.daemon.stop();
 }

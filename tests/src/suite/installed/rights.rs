@@ -112,7 +112,7 @@ fn assert_only_admins_edit_rules(it: &InstalledBox) {
 fn assert_violator_is_warned(it: &InstalledBox, pid: u32) {
     let [login, strangers] =
         [super::BOB_UID, ALICE_UID].map(|uid| LoginTerminal::new_below_root(&it.root(), uid));
-    let ran = it.run("ada", &["gpukillctl", "guard", "soft"]);
+    let ran = it.run("ada", &["gpukillctl", "guard", "soft", "--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let entry = it.wait_for_entry("owner-notified", &[]);
     let fields = ["UID", "ACTION", "GPUKILL_TERMINALS"].map(|name| &entry[name]);

@@ -28,7 +28,7 @@ const NAMESPACE_INIT: &str = "
     if (!$first) { POSIX::setsid(); exec @ARGV }
     while (1) { wait == -1 && sleep 1 }";
 
-/// The nice value of the bomb, so that it leaves time to the tests beside it; `GPUKILL_BOMB_NICE`
+/// The nice value of the bomb, so that it leaves time to other tests; `GPUKILL_BOMB_NICE`
 /// overrides it.
 const NICE_VALUE: &str = "10";
 

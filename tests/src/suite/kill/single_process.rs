@@ -53,6 +53,11 @@ fn kill_is_reported_and_recorded() {
     );
 
     let action = it.newest_action();
+    let status = it.test_box.json(&["status", "-o", "json"]);
+    assert_eq!(
+        status["counters"]["actions"],
+        json!([{"kind": "kill", "result": "done", "count": 1}])
+    );
     let us = geteuid().as_raw();
     assert_eq!(
         [

@@ -134,11 +134,11 @@ fn never_read(stream: &mut UnixStream) -> io::Result<()> {
 
 /// Attacks repeatedly. The daemon may end any connection at any time.
 fn attack(attack: Attack, socket: &Path, over: &AtomicBool, let_in: &AtomicUsize) {
-    let patience = Some(Duration::from_millis(500));
+    let timeout = Some(Duration::from_millis(500));
     while !over.load(Ordering::Relaxed) {
         let mut stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(patience).unwrap();
-        stream.set_write_timeout(patience).unwrap();
+        stream.set_read_timeout(timeout).unwrap();
+        stream.set_write_timeout(timeout).unwrap();
         let mut answer = [0; PREFACE_LENGTH];
         let greeting = stream.read_exact(&mut answer);
         let answer = greeting.ok().and_then(|()| Preface::decode(&answer));

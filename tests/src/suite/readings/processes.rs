@@ -93,8 +93,8 @@ fn unattributed_memory_has_row_and_field() {
     assert_eq!(
         rows,
         [
-            "0 – – 35.0G – – – unattributed holders --gpu 0",
-            "1 – – 5.0G – – – unattributed holders --gpu 1",
+            "0 – – 35.0G unattributed: gpukillctl holders --gpu 0",
+            "1 – – 5.0G unattributed: gpukillctl holders --gpu 1",
         ]
     );
     daemon.stop();

@@ -119,7 +119,6 @@ fn old_day_is_archived_and_then_pruned() {
     assert!(old_samples() > 0);
     let ran = test_box.ctl(&["audit", "prune", "--archived", name, "--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stderr.contains("not deleted: "), "{ran:?}");
     assert_eq!(old_samples(), 0);
     assert!(!records(&test_box, &[]).is_empty());
     daemon.stop();

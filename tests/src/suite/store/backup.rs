@@ -68,7 +68,7 @@ fn prune_counts_deletes_and_is_recorded() {
         let arguments = ["audit", "prune", "--before", &before];
         test_box.ctl(&[&arguments, more].concat())
     };
-    let goes = "3 samples, 2 minutes, 1 hour of before ";
+    let goes = "3 samples, 2 sums of minutes, 1 sum of an hour from before ";
     for arguments in [&["--dry-run"][..], &[]] {
         let ran = prune(arguments);
         let first = ran.stdout.lines().next().unwrap_or_default();

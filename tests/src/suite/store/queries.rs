@@ -140,16 +140,7 @@ impl LongHistory {
 /// All records before this time.
 fn query_for_all(until: Timestamp) -> AuditQuery {
     AuditQuery {
-        filter: AuditFilter {
-            since: Timestamp(0),
-            until,
-            user: None,
-            process: None,
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
-        },
+        filter: AuditFilter::for_period(Timestamp(0), until),
         before: None,
         limit: u32::MAX,
     }

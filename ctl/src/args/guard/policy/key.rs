@@ -1,4 +1,5 @@
-//! Maps each option to a key of the rules.
+//! Maps each option to a key of the rules. The keys themselves are defined in
+//! `gpukill_policy::guard::rules::parse`; ARCHITECTURE.md, "Recipes", lists what a new one needs.
 
 use gpukill_proto::guard::edit::PolicyKind;
 

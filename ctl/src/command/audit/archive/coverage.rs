@@ -11,8 +11,8 @@ use crate::output::audit::history::TimeSpan;
 use crate::settings::Settings;
 use gpukill_proto::units::Timestamp;
 
-/// A row of the store that began before a moment may end this much later: an hour, whose last
-/// sample takes up to an hour and five minutes. Rows are archived by their end and deleted by
+/// A row of the store that began before a moment may end this much later: an hour, and the last
+/// sample in it takes up to an hour and five minutes. Rows are archived by their end and deleted by
 /// their beginning.
 const MAX_ROW_SECONDS: i64 = 7_500;
 
@@ -21,8 +21,9 @@ const MAX_ROW_SECONDS: i64 = 7_500;
 pub(in super::super) struct ArchivedHistory {
     /// All rows that began before this time are archived.
     pub(in super::super) until: Timestamp,
-    /// The first day that is not archived, and why it is not.
-    pub(in super::super) missing: String,
+    /// The first day that is not archived, and why it is not; `None` for the current day, which is
+    /// archived when it is over.
+    pub(in super::super) missing: Option<String>,
 }
 
 /// Finds the archived part: every day from the store's oldest on, with a file that has its hash.
@@ -42,10 +43,11 @@ pub(in super::super) fn archived_history(
             Err(missing) => break missing,
         }
     };
+    let is_current = find_date(until)? == find_date(now)?;
     Ok(match until > oldest {
         true => Ok(ArchivedHistory {
             until: until.plus_seconds(-MAX_ROW_SECONDS),
-            missing,
+            missing: Some(missing).filter(|_| !is_current),
         }),
         false => Err(missing),
     })

@@ -1,6 +1,6 @@
 //! The rows of an archive, from the calls that return them.
 
-use super::super::{collect_pages, record_filter};
+use super::super::{collect_pages, record_filter, request_samples};
 use crate::archive::ArchiveKind;
 use crate::args::RecordFilter;
 use crate::connect::{Daemon, RequestTimeout, call};
@@ -8,8 +8,8 @@ use crate::exit::Error;
 use crate::output::audit::history::TimeSpan;
 use crate::settings::Settings;
 use gpukill_proto::audit::{
-    ActionQuery, ActionRecord, AuditQuery, AuditRecord, AuditSubject, RunCursor, RunExtent,
-    RunPage, RunQuery, RunRecord, RunUnit,
+    ActionQuery, ActionRecord, AuditRecord, AuditSubject, RunCursor, RunExtent, RunPage, RunQuery,
+    RunRecord, RunUnit,
 };
 use gpukill_proto::units::Timestamp;
 
@@ -99,19 +99,13 @@ pub(super) fn for_each_row(
     settings: &Settings,
     add: AddRow<'_>,
 ) -> Result<RowsRead, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
     let mut rows_read = RowsRead::All;
     let remaining = match source {
         RowSource::Samples => {
             let filter = record_filter(&RecordFilter::default(), span)?;
             let mut first_rows = None;
             collect_pages(0, &mut |before, limit| {
-                let query = AuditQuery {
-                    filter: filter.clone(),
-                    before,
-                    limit,
-                };
-                let page = call!(daemon, timeout(), Audit { query })?;
+                let page = request_samples(daemon, &filter, before, limit, settings)?;
                 if *first_rows.get_or_insert_with(|| page.first_rows.clone()) != page.first_rows {
                     rows_read = RowsRead::Changed;
                     return Ok((0, None));
@@ -127,13 +121,12 @@ pub(super) fn for_each_row(
             let query = ActionQuery {
                 since: span.since,
                 until: span.until,
-                user: None,
-                kind: None,
-                gpu: None,
                 before,
                 limit,
+                ..ActionQuery::default()
             };
-            let page = call!(daemon, timeout(), AuditActions { query })?;
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let page = call!(daemon, timeout, AuditActions { query })?;
             add_rows(page.records, ArchiveRow::Action, page.next, add)
         }),
     };
@@ -189,12 +182,7 @@ pub(super) fn newest_sample(
     span: TimeSpan,
     settings: &Settings,
 ) -> Result<Option<Timestamp>, Error> {
-    let query = AuditQuery {
-        filter: record_filter(&RecordFilter::default(), span)?,
-        before: None,
-        limit: 1,
-    };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let page = call!(daemon, timeout, Audit { query })?;
+    let filter = record_filter(&RecordFilter::default(), span)?;
+    let page = request_samples(daemon, &filter, None, 1, settings)?;
     Ok(page.records.first().map(|record| record.at))
 }

@@ -1,10 +1,9 @@
 //! The processes that a recorded kill ended, their GPUs, and the duration. Read from the plan
 //! and the outcome, which the record has as JSON.
 
-use super::short_duration;
 use crate::output::style::Symbols;
 use crate::output::text::escaped;
-use crate::output::value::gib;
+use crate::output::value::{gib, short_duration};
 use gpukill_policy::usage::label::label;
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::collect::IntoSet as _;

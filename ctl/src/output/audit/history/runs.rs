@@ -1,41 +1,49 @@
 //! The table of runs, for people: one line for each job or process, the newest at the end.
 
 use super::{Coverage, TimeSpan, heading};
-use crate::output::audit::summary::gap_lines;
 use crate::output::audit::summary::number::{hours, percent};
 use crate::output::owner_cells::owner_name;
 use crate::output::style::{OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped};
-use crate::output::value::{formatted, gpus, size};
-use gpukill_proto::audit::{RunEnd, RunRecord};
+use crate::output::value::{WEEKDAY_TIME, formatted, gpus, size};
+use gpukill_proto::audit::{Gap, RunEnd, RunRecord};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The table of runs with its heading; below it, the periods without samples. Runs come newest
-/// first.
+/// The table of runs with its heading. Runs come newest first.
 pub(super) fn lines(
     runs: &[RunRecord],
-    coverage: &Coverage,
     span: TimeSpan,
+    coverage: &Coverage,
     style: &OutputStyle,
 ) -> Vec<Line> {
     let mut lines = vec![heading(runs.len(), ["run", "runs"], "", span, style)];
     if !runs.is_empty() {
         lines.push(Line::default());
         let mut table = Table::new(columns());
+        let mut has_gap = false;
         for run in runs.iter().rev() {
-            table.push(row(run, span.until, style));
+            let unseen = unseen_time(run, &coverage.gaps);
+            has_gap |= !unseen.is_zero();
+            table.push(row(run, unseen, span.until, style));
         }
         lines.extend(table.lines(style));
+        if has_gap {
+            let text = "* seen in parts only: TIME is without the rest";
+            let line = Line::with_tone(text, Tone::Doubtful);
+            lines.push(line.cut(style.width, style.symbols));
+        }
     }
-    lines.extend(gap_lines(&coverage.gaps, span.until, style));
     lines
 }
 
-/// A weekday alone means the last one.
-const WEEKDAY_TIME: Duration = Duration::from_secs(6 * 86_400);
+/// The time of a run in which nothing was recorded.
+fn unseen_time(run: &RunRecord, gaps: &[Gap]) -> Duration {
+    let overlap = |gap: &Gap| gap.until.min(run.until).since(gap.from.max(run.from));
+    gaps.iter().map(overlap).sum()
+}
 
 fn columns() -> Vec<Column> {
     vec![
@@ -53,7 +61,7 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-fn row(run: &RunRecord, now: Timestamp, style: &OutputStyle) -> Row {
+fn row(run: &RunRecord, unseen: Duration, now: Timestamp, style: &OutputStyle) -> Row {
     let symbols = style.symbols;
     let used = &run.used;
     let moment = |at: Timestamp| {
@@ -79,12 +87,17 @@ fn row(run: &RunRecord, now: Timestamp, style: &OutputStyle) -> Row {
         0 => none(),
         known => percent(used.busy_ms, known),
     };
+    let seen = format_duration(run.until.since(run.from).saturating_sub(unseen));
+    let time = match unseen.is_zero() {
+        true => Cell::plain(seen),
+        false => Cell::with_tone(seen + "*", Tone::Doubtful),
+    };
     let utilization = run.utilization;
     let utilization = utilization.map_or_else(none, |it| format!("{} %", it.0));
     Row::Cells(vec![
         Cell::plain(moment(run.from)),
         Cell::plain(until),
-        Cell::plain(format_duration(run.until.since(run.from))),
+        time,
         Cell::plain(gpus(run.gpus.iter().map(|gpu| gpu.index))),
         Cell::plain(owner_name(owner, run.user.as_deref(), run.uid, symbols)),
         Cell::plain(process),

@@ -4,7 +4,7 @@ use super::number::percent;
 use crate::output::style::OutputStyle;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::text::{Line, Tone, escaped};
-use crate::output::value::{size, weekday_and_time};
+use crate::output::value::{WEEKDAY_TIME, formatted, size};
 use gpukill_proto::audit::{AuditSummary, DeviceTime};
 use gpukill_proto::units::Timestamp;
 
@@ -32,13 +32,26 @@ pub(super) fn lines(summary: &AuditSummary, now: Timestamp, style: &OutputStyle)
         Column::right("ENERGY", WhenNarrow::Goes(1)),
     ]);
     let mut table = Table::new(columns);
+    let form = time_form(devices, now);
     for device in devices {
-        table.push(Row::Cells(row(device, some_unknown, now, style)));
+        table.push(Row::Cells(row(device, some_unknown, form, style)));
     }
     table.lines(style)
 }
 
-fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, style: &OutputStyle) -> Vec<Cell> {
+/// One format for the times of all devices: weekdays only if they name days of the last week.
+fn time_form(devices: &[DeviceTime], now: Timestamp) -> &'static str {
+    let oldest = devices
+        .iter()
+        .filter_map(|device| device.memory_max_at)
+        .min();
+    match oldest {
+        Some(oldest) if now.since(oldest) >= WEEKDAY_TIME => "%b %d %H:%M",
+        Some(_) | None => "%a %H:%M",
+    }
+}
+
+fn row(device: &DeviceTime, some_unknown: bool, time_form: &str, style: &OutputStyle) -> Vec<Cell> {
     let symbols = style.symbols;
     let times = &device.times;
     let whole = times.total_ms();
@@ -59,7 +72,7 @@ fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, style: &OutputSt
     }
     let memory = device.memory_max.map(|bytes| Cell::plain(size(bytes)));
     let at = device.memory_max_at;
-    let at = at.map(|at| Cell::plain(weekday_and_time(at, now, style)));
+    let at = at.map(|at| Cell::plain(formatted(at, time_form, style.zone)));
     let hottest = device.hottest;
     let hottest = hottest.map(|celsius| Cell::plain(format!("{celsius}{}", symbols.degree())));
     let energy = device.energy_j.map(|joules| Cell::plain(energy(joules)));

@@ -13,14 +13,17 @@ const ROOM_FOR_SHARES: usize = 64;
 pub(super) fn lines(weeks: &[WeekTime], style: &OutputStyle) -> Vec<Line> {
     let has_shares = style.width.is_none_or(|width| width >= ROOM_FOR_SHARES);
     let some_unknown = weeks.iter().any(|week| week.times.unknown_ms > 0);
+    // Hours of all GPUs, and their share of the recorded hours.
+    let title = |with_share, alone| if has_shares { with_share } else { alone };
     let mut columns = vec![
         Column::left("WEEK OF", WhenNarrow::Stays),
-        Column::right("BUSY", WhenNarrow::Stays),
-        Column::right("HELD IDLE", WhenNarrow::Stays),
-        Column::right("FREE", WhenNarrow::Goes(1)),
+        Column::right(title("BUSY h %", "BUSY h"), WhenNarrow::Stays),
+        Column::right(title("HELD IDLE h %", "HELD IDLE h"), WhenNarrow::Stays),
+        Column::right(title("FREE h %", "FREE h"), WhenNarrow::Goes(1)),
     ];
     if some_unknown {
-        columns.push(Column::right("UNKNOWN", WhenNarrow::Goes(2)));
+        let title = title("UNKNOWN h %", "UNKNOWN h");
+        columns.push(Column::right(title, WhenNarrow::Goes(2)));
     }
     columns.push(Column::left("HELD MOST BY", WhenNarrow::Shrinks(12)));
     let mut table = Table::new(columns);
@@ -45,7 +48,7 @@ pub(super) fn lines(weeks: &[WeekTime], style: &OutputStyle) -> Vec<Line> {
         }
         cells.push(Cell::plain(match &week.top_owner {
             Some((owner, held_ms)) => {
-                format!("{} {}", escaped(owner, style.symbols), hours(*held_ms))
+                format!("{} {} h", escaped(owner, style.symbols), hours(*held_ms))
             }
             None => style.symbols.placeholder().to_owned(),
         }));

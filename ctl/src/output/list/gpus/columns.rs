@@ -13,10 +13,9 @@ use crate::output::value::{percent_cell, reading, size_cell};
 use gpukill_proto::model::BackendReport;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz};
-use std::fmt;
 
 /// A column of the table of GPUs.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct GpuColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
@@ -25,12 +24,6 @@ pub(crate) struct GpuColumn {
     pub(super) cell: fn(&DeviceRow<'_>) -> Cell,
     /// The cell of an instance of a divided device.
     pub(super) instance_cell: fn(&InstanceRow<'_>) -> Cell,
-}
-
-impl fmt::Debug for GpuColumn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 impl NamedColumn for GpuColumn {
@@ -60,6 +53,13 @@ impl GpuColumn {
             ..self.column
         }
     }
+
+    const fn with_instances(self, instance_cell: fn(&InstanceRow<'_>) -> Cell) -> Self {
+        Self {
+            instance_cell,
+            ..self
+        }
+    }
 }
 
 const fn right(
@@ -86,15 +86,6 @@ const fn left(
     GpuColumn {
         column: Column::left(title, when_narrow),
         ..right(name, title, when_narrow, cell)
-    }
-}
-
-impl GpuColumn {
-    const fn with_instances(self, instance_cell: fn(&InstanceRow<'_>) -> Cell) -> Self {
-        Self {
-            instance_cell,
-            ..self
-        }
     }
 }
 

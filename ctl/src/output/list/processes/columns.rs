@@ -1,36 +1,25 @@
 //! The columns of the table of processes, in the order in which they stand by default.
 
-use super::{
-    ProcessRow, UnattributedRow, ages, command_cell, container, location_cell, utilization,
-};
-use crate::output::age::age;
+use super::{ProcessRow, ages, command_cell, container, location_cell, utilization};
 use crate::output::list::columns::NamedColumn;
-use crate::output::list::gpus::idle_time;
+use crate::output::list::gpus::{idle_time, time_since_use};
 use crate::output::owner_cells::{location, process_owner};
 use crate::output::style::{Density, Symbols};
 use crate::output::table::{Cell, Column, WhenNarrow};
 use crate::output::text::{Tone, escaped};
 use crate::output::value::{gpu, past_time, percent_cell, reading, size_cell};
+use crate::settings::SortKey;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
-use std::fmt;
 
 /// A column of the table of processes.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct ProcessColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
     column: Column,
     /// The cell of a process.
     pub(super) cell: fn(&ProcessRow<'_>) -> Cell,
-    /// The cell of the memory that no process explains.
-    pub(super) unattributed_cell: fn(&UnattributedRow<'_>) -> Cell,
-}
-
-impl fmt::Debug for ProcessColumn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 impl NamedColumn for ProcessColumn {
@@ -77,7 +66,6 @@ const fn right(
         name,
         column: Column::right(title, when_narrow),
         cell,
-        unattributed_cell: |row| Cell::plain(row.symbols.placeholder()),
     }
 }
 
@@ -93,15 +81,6 @@ const fn left(
     }
 }
 
-impl ProcessColumn {
-    const fn with_unattributed(self, unattributed_cell: fn(&UnattributedRow<'_>) -> Cell) -> Self {
-        Self {
-            unattributed_cell,
-            ..self
-        }
-    }
-}
-
 /// The first columns of the registry stand in the table by default.
 const DEFAULT_COLUMNS: usize = 13;
 
@@ -109,8 +88,7 @@ const DEFAULT_COLUMNS: usize = 13;
 const COLUMNS: &[ProcessColumn] = &[
     right("gpu", "GPU", WhenNarrow::Stays, |row| {
         Cell::plain(gpu(row.device.index, row.process.instance))
-    })
-    .with_unattributed(|row| Cell::plain(row.device.index.to_string())),
+    }),
     right("pid", "PID", WhenNarrow::Stays, |row| {
         Cell::plain(row.process.pid.to_string())
     }),
@@ -120,8 +98,7 @@ const COLUMNS: &[ProcessColumn] = &[
     }),
     right("memory", "MEMORY", WhenNarrow::Stays, |row| {
         size_cell(&row.process.memory)
-    })
-    .with_unattributed(|row| size_cell(&row.device.memory_unattributed)),
+    }),
     right("sm", "SM", WhenNarrow::Goes(4), |row| {
         utilization(row.process)
     }),
@@ -137,19 +114,15 @@ const COLUMNS: &[ProcessColumn] = &[
             row.markers.age.cell(ages, row.style.symbols),
             row.style.symbols,
         )
-    })
-    .with_unattributed(|row| {
-        let ages = [age(&row.device.memory_unattributed)];
-        or_placeholder(row.age.cell(ages, row.symbols), row.symbols)
     }),
     // Wide enough for `memory, would have ended 12:32`.
     left("rule", "RULE", WhenNarrow::Shrinks(30), |row| {
-        let cell = row.markers.rule.cell(row.process, row.taken_at, row.style);
-        or_placeholder(cell, row.style.symbols)
+        let rules = row.markers.rule;
+        rules.cell(row.process, row.taken_at, row.style)
     }),
     left("rogue", "ROGUE", WhenNarrow::Shrinks(9), |row| {
-        let symbols = row.style.symbols;
-        or_placeholder(row.markers.rogue.cell(row.process, symbols), symbols)
+        let rogue = row.markers.rogue;
+        rogue.cell(row.process, row.style.symbols)
     }),
     // Enough for a scheduler's job, and for the beginning of other names.
     left(
@@ -157,16 +130,11 @@ const COLUMNS: &[ProcessColumn] = &[
         "WHERE",
         WhenNarrow::ShrinksThenGoes(14, 1),
         |row| location_cell(&location(&row.process.location), row.style.symbols),
-    )
-    .with_unattributed(|_| Cell::with_tone("unattributed", Tone::Doubtful)),
+    ),
     left("container", "CONTAINER", WhenNarrow::Stays, |row| {
         location_cell(&container(row.process), row.style.symbols)
-    })
-    .with_unattributed(|_| Cell::with_tone("unattributed", Tone::Doubtful)),
-    left("command", "COMMAND", WhenNarrow::Shrinks(24), command_cell).with_unattributed(|row| {
-        let command = format!("holders --gpu {}", row.device.index);
-        Cell::with_tone(command, Tone::Doubtful)
     }),
+    left("command", "COMMAND", WhenNarrow::Shrinks(24), command_cell),
     right("uid", "UID", WhenNarrow::Stays, |row| {
         reading(&row.process.uid, ToString::to_string)
     }),
@@ -218,10 +186,14 @@ fn text(row: &ProcessRow<'_>, value: &Reading<String>) -> Cell {
     reading(value, |text| escaped(text, row.style.symbols))
 }
 
-/// How long the process has not used the device, from ten minutes on.
+/// How long the process has not used the device, from ten minutes on; any time when the rows are
+/// in its order.
 fn idle(row: &ProcessRow<'_>) -> Cell {
-    match idle_time(row.process, row.taken_at) {
-        Some(length) => Cell::with_tone(format_duration(length), Tone::Doubtful),
-        None => Cell::plain(row.style.symbols.placeholder()),
+    if let Some(length) = idle_time(row.process, row.taken_at) {
+        return Cell::with_tone(format_duration(length), Tone::Doubtful);
     }
+    let is_order = row.view.sort == Some(SortKey::Idle);
+    let length = time_since_use(row.process, row.taken_at).filter(|_| is_order);
+    let text = length.map(format_duration);
+    Cell::plain(text.unwrap_or_else(|| row.style.symbols.placeholder().to_owned()))
 }

@@ -1,7 +1,7 @@
 //! The jobs that an edit affects; past violations are not shown.
 
 use super::*;
-use crate::output::guard::{self, EditEffect, PreviousState};
+use crate::output::guard::{EditEffect, PreviousState};
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind};
 
@@ -54,6 +54,9 @@ fn violation_shows_over_snoozed_or_service() {
 
 #[test]
 fn edit_names_the_affected_jobs() {
+    use Consequence::{DryRun, Warned};
+    use ConsequenceReason::{NoReader, Rule, Service};
+
     let at = NOW.plus_seconds(300);
     let edited_with = |mode, open: Vec<(OpenViolation, Consequence)>, doing| {
         let effect = EditEffect {
@@ -84,18 +87,9 @@ fn edit_names_the_affected_jobs() {
     );
     assert!(screen.contains("  at the next sample  "), "{screen}");
     for (consequence, expected) in [
-        (
-            Consequence::Warned(ConsequenceReason::Service),
-            "for idleness only warned",
-        ),
-        (
-            Consequence::DryRun(ConsequenceReason::NoReader),
-            "nobody: cannot be warned",
-        ),
-        (
-            Consequence::DryRun(ConsequenceReason::Rule),
-            "nobody: dry run",
-        ),
+        (Warned(Service), "for idleness only warned"),
+        (DryRun(NoReader), "nobody: cannot be warned"),
+        (DryRun(Rule), "nobody: dry run"),
     ] {
         let screen = edited_with(GuardMode::DryRun, open(&[consequence]), Mode::Apply);
         assert!(screen.contains(expected), "{screen}");
@@ -110,7 +104,51 @@ fn edit_names_the_affected_jobs() {
 }
 
 #[test]
+fn question_is_asked_where_jobs_may_end() {
+    let effect = |mode, open| EditEffect {
+        mode,
+        previous: PreviousState::SameMode,
+        open,
+    };
+    let one = |consequence| {
+        let open = violations().open.into_iter().take(1);
+        Ok(open.map(|open| (open, consequence)).collect::<Vec<_>>())
+    };
+    let later = Consequence::EndsNotBefore(NOW.plus_seconds(300));
+    for (mode, open, expected) in [
+        (GuardMode::Soft, one(later), true),
+        (GuardMode::Enforce, one(Consequence::EndsAtOnce), true),
+        (GuardMode::Enforce, Err("gpukilld is busy".to_owned()), true),
+        (GuardMode::DryRun, Err("gpukilld is busy".to_owned()), false),
+        (GuardMode::Enforce, Ok(Vec::new()), false),
+        (GuardMode::Enforce, one(Consequence::Nothing), false),
+        (
+            GuardMode::Soft,
+            one(Consequence::Warned(ConsequenceReason::Service)),
+            false,
+        ),
+        (
+            GuardMode::Soft,
+            one(Consequence::DryRun(ConsequenceReason::NoReader)),
+            false,
+        ),
+    ] {
+        let effect = effect(mode, open);
+        assert_eq!(effect.may_end_jobs(), expected, "{effect:?}");
+    }
+    // The jobs were shown with the question.
+    let style = style(None);
+    let shown = effect(GuardMode::Soft, one(later)).without_jobs();
+    let lines = guard::edit_lines(&edited(), edit_view(Mode::Apply), Some(&shown), NOW, &style);
+    let expected = "\nthe guard is in mode soft: it warns, and ends a job when the grace is over\n";
+    assert!(text(&lines, &style).ends_with(expected));
+}
+
+#[test]
 fn edit_of_mode_states_mode_and_unknowns() {
+    use Mode::{Apply, DryRun};
+    use PreviousState::{Edited, EditedMode, OtherMode, StaysStopped};
+
     let screen = |was, mode, open: Result<Vec<(OpenViolation, Consequence)>, String>, doing| {
         let effect = EditEffect {
             mode,
@@ -139,55 +177,13 @@ fn edit_of_mode_states_mode_and_unknowns() {
     let off = "\nthe guard is disabled: nothing is evaluated\n";
     let affected = "\nthese break a rule that this changes\n";
     for (was, mode, open, doing, expected) in [
-        (
-            PreviousState::EditedMode,
-            enforce,
-            one(),
-            Mode::Apply,
-            vec![in_mode, affected],
-        ),
-        (
-            PreviousState::EditedMode,
-            enforce,
-            busy(),
-            Mode::Apply,
-            vec![in_mode, unknown],
-        ),
-        (
-            PreviousState::EditedMode,
-            enforce,
-            one(),
-            Mode::DryRun,
-            vec![would],
-        ),
-        (
-            PreviousState::EditedMode,
-            disabled,
-            Ok(Vec::new()),
-            Mode::Apply,
-            vec![off],
-        ),
-        (
-            PreviousState::StaysStopped,
-            enforce,
-            Ok(Vec::new()),
-            Mode::Apply,
-            vec![stopped],
-        ),
-        (
-            PreviousState::Edited,
-            enforce,
-            busy(),
-            Mode::Apply,
-            vec![unknown],
-        ),
-        (
-            PreviousState::OtherMode,
-            enforce,
-            busy(),
-            Mode::Apply,
-            vec![in_mode, unknown],
-        ),
+        (EditedMode, enforce, one(), Apply, vec![in_mode, affected]),
+        (EditedMode, enforce, busy(), Apply, vec![in_mode, unknown]),
+        (EditedMode, enforce, one(), DryRun, vec![would]),
+        (EditedMode, disabled, Ok(Vec::new()), Apply, vec![off]),
+        (StaysStopped, enforce, Ok(Vec::new()), Apply, vec![stopped]),
+        (Edited, enforce, busy(), Apply, vec![unknown]),
+        (OtherMode, enforce, busy(), Apply, vec![in_mode, unknown]),
     ] {
         let screen = screen(was, mode, open, doing);
         assert!(

@@ -1,7 +1,7 @@
 //! The guard's status wherever it is shown or changed, and the exempted users.
 
 use super::*;
-use crate::output::guard::{self, EditEffect, PreviousState};
+use crate::output::guard::{EditEffect, PreviousState};
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{OpenViolation, RuleKind, RuleName, RuleSource, SnoozedRule};
 
@@ -220,10 +220,7 @@ fn own_policy_is_named_at_every_end() {
         if let Reading::Value(ruled) = &mut notebook.guard {
             ruled.violations[0].own_policy = Some(own_policy);
         }
-        let shown = text(
-            &explain::lines(&notebook, ExplainDetail::Usual, &style(None)),
-            &style(None),
-        );
+        let shown = explanation_text(&notebook, &style(None));
         let rule = shown.lines().find(|line| line.starts_with(" rule "));
         rule.map(str::to_owned)
     };
@@ -245,7 +242,7 @@ fn own_policy_is_named_at_every_end() {
         ("bob".to_owned(), MilderPolicy::Warned),
         ("dana".to_owned(), MilderPolicy::DryRun),
     ]);
-    let shown = guard::replay_lines(&report, "draft.toml", &milder, &style);
+    let shown = guard::replay_lines(&report, "of draft.toml", &milder, &style);
     check("guard-replay-own.txt", &text(&shown, &style));
 }
 

@@ -91,10 +91,7 @@ fn high_risk_states_why_no_rule_may_act() {
             "{scanned}"
         );
         // Directly below the indicators.
-        let explained = text(
-            &explain::lines(&explained, ExplainDetail::Usual, &style),
-            &style,
-        );
+        let explained = explanation_text(&explained, &style);
         let mut below = explained
             .lines()
             .skip_while(|it| !it.ends_with(last.as_deref().unwrap_or_default()));

@@ -7,7 +7,7 @@ use crate::backend::drm::missing_attributes::CardAttributes;
 use crate::backend::drm::sysfs;
 use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::{Bytes, Milliwatts};
+use gpukill_proto::units::Bytes;
 use std::time::{Duration, Instant};
 
 /// The interval of the slow attributes.
@@ -20,12 +20,10 @@ pub(super) struct CachedAttributes {
     /// one.
     generation: Option<u64>,
     pub(super) vram_total: Reading<Bytes>,
-    pub(super) gtt_total: Reading<Bytes>,
     /// All evidence says that the card's memory is part of the host's memory.
     pub(super) is_host_memory: bool,
-    power_limit: Reading<Milliwatts>,
-    compute_partition: Reading<String>,
-    memory_partition: Reading<String>,
+    /// The GTT's size, the power limit and the partition modes.
+    pub(super) vitals: Vitals,
 }
 
 impl CachedAttributes {
@@ -37,42 +35,28 @@ impl CachedAttributes {
     ) -> Self {
         let vram_total = read_size(&attributes.attribute("mem_info_vram_total"));
         let gtt_total = read_size(&attributes.attribute("mem_info_gtt_total"));
+        let mode = |name| sensors::read_mode(&attributes.attribute(name));
         Self {
             read_at: at,
             generation,
             is_host_memory: is_host_memory(attributes, &vram_total, &gtt_total),
             vram_total,
-            gtt_total,
-            power_limit: sensors::power_limit(hwmon),
-            compute_partition: sensors::read_mode(
-                &attributes.attribute("current_compute_partition"),
-            ),
-            memory_partition: sensors::read_mode(&attributes.attribute("current_memory_partition")),
+            vitals: Vitals {
+                gtt_total,
+                power_limit: sensors::power_limit(hwmon),
+                compute_partition: mode("current_compute_partition"),
+                memory_partition: mode("current_memory_partition"),
+                ..Vitals::unknown(&Reading::Unsupported)
+            },
         }
     }
 
     /// Whether the cached values are still valid. A failed value is read again at the next poll.
     pub(super) fn is_valid(&self, generation: Option<u64>, at: Instant) -> bool {
-        let failures = [
-            self.vram_total.failure(),
-            self.gtt_total.failure(),
-            self.power_limit.failure(),
-            self.compute_partition.failure(),
-            self.memory_partition.failure(),
-        ];
         generation == self.generation
-            && failures == [None; 5]
+            && self.vram_total.failure().is_none()
+            && self.vitals.failures().next().is_none()
             && at.saturating_duration_since(self.read_at) < READ_INTERVAL
-    }
-
-    /// Adds these values to `vitals`.
-    pub(super) fn fill(&self, vitals: Vitals) -> Vitals {
-        Vitals {
-            power_limit: self.power_limit.clone(),
-            compute_partition: self.compute_partition.clone(),
-            memory_partition: self.memory_partition.clone(),
-            ..vitals
-        }
     }
 }
 

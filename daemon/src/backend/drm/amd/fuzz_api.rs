@@ -1,8 +1,7 @@
 //! Entry points for fuzzing the parsers of amdgpu files, with the properties that must hold for any
 //! input.
 
-use super::metrics::GpuMetrics;
-use super::{clocks, parse_numbers, ras, topology};
+use super::{clocks, metrics, parse_numbers, ras, topology};
 use crate::backend::drm::fdinfo::fuzz_api::assert_printable;
 use crate::backend::drm::{hwmon, link, names};
 use gpukill_proto::reading::Reading;
@@ -10,31 +9,31 @@ use gpukill_proto::units::{Megahertz, Milliwatts, Percent};
 
 /// The structure `gpu_metrics`.
 pub fn gpu_metrics(bytes: &[u8]) {
-    let Some(metrics) = GpuMetrics::parse(bytes) else {
+    let Some(vitals) = metrics::parse(bytes) else {
         return;
     };
     // The header contains the length: bytes after it change nothing.
     let size = usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
     assert!((4..=bytes.len()).contains(&size));
-    assert_eq!(GpuMetrics::parse(&bytes[..size]).as_ref(), Some(&metrics));
+    assert_eq!(metrics::parse(&bytes[..size]).as_ref(), Some(&vitals));
     let mut longer = bytes.to_vec();
     longer.extend([0, 0xff]);
-    assert_eq!(GpuMetrics::parse(&longer).as_ref(), Some(&metrics));
-    assert_eq!(GpuMetrics::parse(&bytes[..size - 1]), None);
+    assert_eq!(metrics::parse(&longer).as_ref(), Some(&vitals));
+    assert_eq!(metrics::parse(&bytes[..size - 1]), None);
     for degrees in [
-        &metrics.temperature,
-        &metrics.hotspot,
-        &metrics.memory_temperature,
+        &vitals.temperature,
+        &vitals.hotspot_temperature,
+        &vitals.memory_temperature,
     ] {
         assert!(degrees.known().is_none_or(|it| (-60..=250).contains(&it.0)));
     }
-    for share in [&metrics.utilization, &metrics.memory_utilization] {
+    for share in [&vitals.utilization, &vitals.memory_utilization] {
         assert!(share.known().is_none_or(|Percent(share)| *share <= 100));
     }
     for clock in [
-        &metrics.graphics_clock,
-        &metrics.memory_clock,
-        &metrics.video_clock,
+        &vitals.clock_graphics,
+        &vitals.clock_memory,
+        &vitals.clock_video,
     ] {
         assert!(
             clock
@@ -42,15 +41,15 @@ pub fn gpu_metrics(bytes: &[u8]) {
                 .is_none_or(|Megahertz(clock)| *clock <= 20_000)
         );
     }
-    let turns = metrics.fan_speed.known();
+    let turns = vitals.fan_speed.known();
     assert!(turns.is_none_or(|it| (1..=50_000).contains(&it.0)));
-    let lanes = metrics.pcie_width.known();
+    let lanes = vitals.pcie_width.known();
     assert!(lanes.is_none_or(|it| (1..=32).contains(it)));
-    let generation = metrics.pcie_generation.known();
+    let generation = vitals.pcie_generation.known();
     assert!(generation.is_none_or(|it| (1..=6).contains(it)));
-    let power = metrics.power.known();
+    let power = vitals.power.known();
     assert!(power.is_none_or(|Milliwatts(power)| *power <= 10_000_000));
-    for reason in metrics.throttle.known().into_iter().flat_map(|it| &it.0) {
+    for reason in vitals.throttle.known().into_iter().flat_map(|it| &it.0) {
         assert_printable(reason, 32);
     }
 }

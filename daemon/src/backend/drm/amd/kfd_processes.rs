@@ -102,11 +102,10 @@ fn parse_context_number(name: &str) -> Option<u32> {
 /// The sum of all values. A missing file adds nothing: not every context has every GPU, and a
 /// process may end while it is read. One failed file fails the sum.
 fn sum_values(values: impl Iterator<Item = Reading<u64>>) -> Reading<u64> {
-    values.fold(Reading::Unsupported, |sum, value| match (sum, value) {
-        (Reading::Value(sum), Reading::Value(value)) => Reading::Value(sum.saturating_add(value)),
-        (Reading::Unsupported, value) => value,
-        (sum, Reading::Unsupported) => sum,
-        (Reading::Value(_), failed) | (failed, _) => failed,
+    values.fold(Reading::Unsupported, |sum, value| {
+        sum.combine_supported(value, |sum, value| {
+            Reading::Value(sum.saturating_add(value))
+        })
     })
 }
 

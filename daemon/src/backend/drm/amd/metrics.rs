@@ -11,105 +11,86 @@ mod throttle;
 use crate::backend::drm::hwmon;
 use crate::backend::drm::link;
 use crate::backend::drm::sysfs::{self, ATTRIBUTE_MAX, Attribute};
-use gpukill_proto::model::ThrottleReasons;
+use gpukill_proto::model::{ThrottleReasons, Vitals};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Percent, Rpm};
+use gpukill_proto::units::{Milliwatts, Percent, Rpm};
 use layouts::{ActivityField, LAYOUTS, LinkField, MetricsLayout, PowerField, ThrottleField};
 
-/// The values of one structure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GpuMetrics {
-    /// The layout is one for GPUs that share a die with a CPU.
-    pub(super) integrated: bool,
-    pub(super) temperature: Reading<Celsius>,
-    pub(super) hotspot: Reading<Celsius>,
-    pub(super) memory_temperature: Reading<Celsius>,
-    pub(super) power: Reading<Milliwatts>,
-    pub(super) utilization: Reading<Percent>,
-    pub(super) memory_utilization: Reading<Percent>,
-    /// The utilization of the busiest video unit.
-    pub(super) video_utilization: Reading<Percent>,
-    pub(super) graphics_clock: Reading<Megahertz>,
-    pub(super) memory_clock: Reading<Megahertz>,
-    pub(super) video_clock: Reading<Megahertz>,
-    /// Never 0: a card without a fan reports 0, too.
-    pub(super) fan_speed: Reading<Rpm>,
-    pub(super) pcie_generation: Reading<u32>,
-    pub(super) pcie_width: Reading<u32>,
-    pub(super) throttle: Reading<ThrottleReasons>,
+/// Reads the file: its values, and whether it is of a GPU that shares a die with a CPU. The largest
+/// layout has 3,872 bytes.
+pub(super) fn read(file: &(impl Attribute + ?Sized)) -> (Vitals, bool) {
+    match file.read(&mut [0; ATTRIBUTE_MAX]) {
+        Ok(bytes) => {
+            let nothing = || Vitals::unknown(&Reading::Unsupported);
+            (parse(bytes).unwrap_or_else(nothing), is_integrated(bytes))
+        }
+        Err(error) => (unreadable(&sysfs::failure(&error)), false),
+    }
 }
 
-impl GpuMetrics {
-    /// Reads the file. The largest layout has 3,872 bytes.
-    pub(super) fn read(file: &(impl Attribute + ?Sized)) -> Self {
-        match file.read(&mut [0; ATTRIBUTE_MAX]) {
-            Ok(bytes) => Self::parse(bytes).unwrap_or(Self {
-                integrated: is_integrated(bytes),
-                ..Self::unknown(&Reading::Unsupported)
-            }),
-            Err(error) => Self::unknown(&sysfs::failure(&error)),
-        }
+/// The readings that layouts have, unknown for this reason.
+fn unreadable(why: &Reading<()>) -> Vitals {
+    Vitals {
+        utilization: why.as_unknown(),
+        memory_utilization: why.as_unknown(),
+        encoder: why.as_unknown(),
+        decoder: why.as_unknown(),
+        temperature: why.as_unknown(),
+        memory_temperature: why.as_unknown(),
+        hotspot_temperature: why.as_unknown(),
+        power: why.as_unknown(),
+        fan_speed: why.as_unknown(),
+        clock_graphics: why.as_unknown(),
+        clock_sm: why.as_unknown(),
+        clock_memory: why.as_unknown(),
+        clock_video: why.as_unknown(),
+        throttle: why.as_unknown(),
+        pcie_generation: why.as_unknown(),
+        pcie_width: why.as_unknown(),
+        ..Vitals::unknown(&Reading::Unsupported)
     }
+}
 
-    /// No values, for this reason.
-    fn unknown(why: &Reading<()>) -> Self {
-        Self {
-            integrated: false,
-            temperature: why.as_unknown(),
-            hotspot: why.as_unknown(),
-            memory_temperature: why.as_unknown(),
-            power: why.as_unknown(),
-            utilization: why.as_unknown(),
-            memory_utilization: why.as_unknown(),
-            video_utilization: why.as_unknown(),
-            graphics_clock: why.as_unknown(),
-            memory_clock: why.as_unknown(),
-            video_clock: why.as_unknown(),
-            fan_speed: why.as_unknown(),
-            pcie_generation: why.as_unknown(),
-            pcie_width: why.as_unknown(),
-            throttle: why.as_unknown(),
-        }
+/// Parses a structure of a known layout; `None` for any other. The length is taken from the header,
+/// not from the file, which may be padded to a page.
+pub(super) fn parse(bytes: &[u8]) -> Option<Vitals> {
+    let header = bytes.first_chunk::<4>()?;
+    let size = u16::from_le_bytes([header[0], header[1]]);
+    let revision = (header[2], header[3]);
+    let layout = LAYOUTS.iter().find(|layout| layout.revision == revision)?;
+    if !layout.sizes.contains(&size) {
+        return None;
     }
-
-    /// Parses a structure of a known layout; `None` for any other. The length is taken from the
-    /// header, not from the file, which may be padded to a page.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let header = bytes.first_chunk::<4>()?;
-        let size = u16::from_le_bytes([header[0], header[1]]);
-        let revision = (header[2], header[3]);
-        let layout = LAYOUTS.iter().find(|layout| layout.revision == revision)?;
-        if !layout.sizes.contains(&size) {
-            return None;
-        }
-        let fields = MetricsFields(bytes.get(..usize::from(size))?);
-        let celsius = |offset: Option<usize>| {
-            let value = fields.first_present(offset.as_slice());
-            hwmon::celsius(value.map(|value| i64::from(value) * layout.millidegrees))
-        };
-        let percent = |offset: Option<usize>| percent(fields.first_present(offset.as_slice()));
-        let megahertz = |offsets: &[usize]| {
-            let value = fields.first_present(offsets);
-            hwmon::megahertz(value.map(|value| i64::from(value) * 1_000_000))
-        };
-        Some(Self {
-            integrated: is_integrated(bytes),
-            temperature: celsius(layout.edge),
-            hotspot: celsius(layout.hotspot),
-            memory_temperature: celsius(layout.memory),
-            power: fields.power(layout),
-            utilization: percent(layout.graphics_activity),
-            memory_utilization: percent(layout.memory_activity),
-            video_utilization: fields.video_utilization(layout),
-            graphics_clock: megahertz(layout.graphics_clock),
-            memory_clock: megahertz(layout.memory_clock),
-            video_clock: megahertz(layout.video_clock),
-            fan_speed: fields.fan_speed(layout),
-            pcie_generation: fields.link_speed(layout),
-            pcie_width: fields.link_width(layout),
-            throttle: fields.throttle(layout),
-        })
-    }
+    let fields = MetricsFields(bytes.get(..usize::from(size))?);
+    let celsius = |offset: Option<usize>| {
+        let value = fields.first_present(offset.as_slice());
+        hwmon::celsius(value.map(|value| i64::from(value) * layout.millidegrees))
+    };
+    let percent = |offset: Option<usize>| percent(fields.first_present(offset.as_slice()));
+    let megahertz = |offsets: &[usize]| {
+        let value = fields.first_present(offsets);
+        hwmon::megahertz(value.map(|value| i64::from(value) * 1_000_000))
+    };
+    let video = fields.video_utilization(layout);
+    Some(Vitals {
+        utilization: percent(layout.graphics_activity),
+        memory_utilization: percent(layout.memory_activity),
+        encoder: video.clone(),
+        decoder: video,
+        temperature: celsius(layout.edge),
+        memory_temperature: celsius(layout.memory),
+        hotspot_temperature: celsius(layout.hotspot),
+        power: fields.power(layout),
+        fan_speed: fields.fan_speed(layout),
+        clock_graphics: megahertz(layout.graphics_clock),
+        clock_sm: megahertz(layout.graphics_clock),
+        clock_memory: megahertz(layout.memory_clock),
+        clock_video: megahertz(layout.video_clock),
+        throttle: fields.throttle(layout),
+        pcie_generation: fields.link_speed(layout),
+        pcie_width: fields.link_width(layout),
+        ..Vitals::unknown(&Reading::Unsupported)
+    })
 }
 
 /// Whether a header, of a known layout or not, belongs to a GPU that shares a die with a CPU: those
@@ -154,6 +135,7 @@ impl MetricsFields<'_> {
         value.map_or(Reading::Unsupported, Reading::Value)
     }
 
+    /// The utilization of the busiest video unit, which encodes and decodes.
     fn video_utilization(&self, layout: &MetricsLayout) -> Reading<Percent> {
         match layout.video_activity {
             ActivityField::Unknown => Reading::Unsupported,
@@ -184,6 +166,7 @@ impl MetricsFields<'_> {
         })
     }
 
+    /// Never 0: a card without a fan reports 0, too.
     fn fan_speed(&self, layout: &MetricsLayout) -> Reading<Rpm> {
         match hwmon::rpm(self.first_present(layout.fan.as_slice()).map(i64::from)) {
             Reading::Value(Rpm(0)) => Reading::Unsupported,

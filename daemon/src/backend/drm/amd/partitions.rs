@@ -2,8 +2,7 @@
 //! own.
 
 use super::topology::KfdNode;
-use crate::backend::drm::card::{self, DrmCard};
-use crate::backend::drm::sysfs;
+use crate::backend::drm::card::{DrmCard, read_node};
 use crate::backend::{DeviceNode, InstanceReadings, MemoryReadings};
 use gpukill_proto::model::{DeviceId, InstanceId, Vitals};
 use gpukill_proto::reading::Reading;
@@ -46,15 +45,8 @@ pub(super) fn device_nodes(
     if nodes.is_empty() {
         return Vec::new();
     }
-    let node = |name: String, file: &str, shared| {
-        let number = sysfs::read_parsed(&sysfs_root.join(file), card::device_number);
-        Some(DeviceNode {
-            number: *number.known()?,
-            name,
-            shared,
-        })
-    };
-    let kfd = node("kfd".into(), "class/kfd/kfd/dev", true);
+    let classes = sysfs_root.join("class");
+    let kfd = read_node("kfd".into(), &classes.join("kfd/kfd"), true);
     let is_own = |name: &str| card.nodes.iter().any(|own| own.name == name);
     let parts = nodes
         .iter()
@@ -62,8 +54,8 @@ pub(super) fn device_nodes(
         .map(|minor| format!("renderD{minor}"))
         .filter(|name| !is_own(name))
         .filter_map(|name| {
-            let file = format!("class/drm/{name}/dev");
-            node(name, &file, false)
+            let directory = classes.join("drm").join(&name);
+            read_node(name, &directory, false)
         });
     kfd.into_iter().chain(parts).collect()
 }

@@ -11,35 +11,18 @@ use std::path::Path;
 /// No card works with more bad pages.
 const BAD_PAGES_MAX: u64 = 65_536;
 
-/// Errors since the driver was loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RasErrors {
-    pub(super) uncorrected: Reading<u64>,
-    pub(super) corrected: Reading<u64>,
-}
-
-/// The sum of the errors of all blocks (`umc_err_count`, `gfx_err_count`, …). It fails if one block
-/// fails.
-pub(super) fn read_errors(directory: &Path) -> RasErrors {
+/// The uncorrected and corrected errors of all blocks (`umc_err_count`, `gfx_err_count`, …) since
+/// the driver was loaded. It fails if one block fails.
+pub(super) fn read_errors(directory: &Path) -> Reading<(u64, u64)> {
     let files = sysfs::entries(directory).into_iter();
-    let counts: Vec<Reading<(u64, u64)>> = files
+    files
         .filter(|(name, _)| name.ends_with("_err_count"))
         .map(|(_, file)| read_parsed(&file, parse_errors))
-        .filter(|count| *count != Reading::Unsupported)
-        .collect();
-    let sum = counts
-        .into_iter()
-        .reduce(|sum, block| match (sum, block) {
-            (Reading::Value((ue, ce)), Reading::Value((more_ue, more_ce))) => {
+        .fold(Reading::Unsupported, |sum, block| {
+            sum.combine_supported(block, |(ue, ce), (more_ue, more_ce)| {
                 Reading::Value((ue.saturating_add(more_ue), ce.saturating_add(more_ce)))
-            }
-            (Reading::Value(_), failed) | (failed, _) => failed,
+            })
         })
-        .unwrap_or(Reading::Unsupported);
-    RasErrors {
-        uncorrected: sum.clone().map(|(uncorrected, _)| uncorrected),
-        corrected: sum.map(|(_, corrected)| corrected),
-    }
 }
 
 /// Parses `ue: 0`, `ce: 3` and, on newer drivers, `de: 0` into uncorrected and corrected errors. A
@@ -118,13 +101,7 @@ mod tests {
             ("gfx_err_count", "ue: 2\nce: 3\nde: 9\n"),
             ("features", "feature mask: 0x7f\n"),
         ]);
-        assert_eq!(
-            read_errors(root.path()),
-            RasErrors {
-                uncorrected: Reading::Value(3),
-                corrected: Reading::Value(23),
-            }
-        );
+        assert_eq!(read_errors(root.path()), Reading::Value((3, 23)));
     }
 
     #[test]
@@ -137,11 +114,7 @@ mod tests {
             ]);
             std::fs::write(root.path().join(unreadable), "ue: ?\nce: 0\n").unwrap();
             let failed = Reading::Failed(NOT_UNDERSTOOD.to_owned());
-            let none = RasErrors {
-                uncorrected: failed.clone(),
-                corrected: failed,
-            };
-            assert_eq!(read_errors(root.path()), none, "{unreadable}");
+            assert_eq!(read_errors(root.path()), failed, "{unreadable}");
         }
     }
 
@@ -149,11 +122,7 @@ mod tests {
     fn card_without_ecc_is_unsupported() {
         for files in [&[][..], &[("features", "feature mask: 0x0\n")]] {
             let root = directory(files);
-            let none = RasErrors {
-                uncorrected: Reading::Unsupported,
-                corrected: Reading::Unsupported,
-            };
-            assert_eq!(read_errors(root.path()), none);
+            assert_eq!(read_errors(root.path()), Reading::Unsupported);
         }
         assert_eq!(
             read_bad_pages(Path::new("/nonexistent")),

@@ -2,7 +2,6 @@
 //! `gpu_metrics`.
 
 use super::clocks;
-use super::metrics::GpuMetrics;
 use crate::backend::drm::hwmon::{self, Hwmon};
 use crate::backend::drm::link;
 use crate::backend::drm::missing_attributes::CardAttributes;
@@ -11,66 +10,44 @@ use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
 
-/// The values that change all the time. Like every sensor access, this keeps a card awake that
-/// would otherwise fall asleep.
+/// The values that change all the time; `metrics` are those of `gpu_metrics`. Like every sensor
+/// access, this keeps a card awake that would otherwise fall asleep.
 ///
 /// `pcie_bw` is not read: reading it sleeps for a second.
 pub(super) fn vitals(
     attributes: &CardAttributes,
     hwmon: Option<&Hwmon>,
-    metrics: &GpuMetrics,
+    metrics: Vitals,
 ) -> Vitals {
     let file = |name| attributes.attribute(name);
-    let hotspot = degrees(hwmon, "junction").or_if_unsupported(|| metrics.hotspot.clone());
     // One unit encodes and decodes, so both shares are its utilization.
-    let video =
-        percent(&file("vcn_busy_percent")).or_if_unsupported(|| metrics.video_utilization.clone());
-    let graphics_clock = clock(hwmon, "sclk", &file("pp_dpm_sclk"), &metrics.graphics_clock);
-    Vitals {
-        utilization: percent(&file("gpu_busy_percent"))
-            .or_if_unsupported(|| metrics.utilization.clone()),
-        memory_utilization: percent(&file("mem_busy_percent"))
-            .or_if_unsupported(|| metrics.memory_utilization.clone()),
+    let video = percent(&file("vcn_busy_percent"));
+    // Both names mean the one clock of the compute units.
+    let graphics_clock = clock(hwmon, "sclk", &file("pp_dpm_sclk"));
+    let mut vitals = Vitals {
+        utilization: percent(&file("gpu_busy_percent")),
+        memory_utilization: percent(&file("mem_busy_percent")),
         encoder: video.clone(),
         decoder: video,
-        // Where only the hottest point of the die is measured (MI300), it stands for the die's
-        // temperature.
-        temperature: edge(hwmon)
-            .or_if_unsupported(|| metrics.temperature.clone())
-            .or_if_unsupported(|| hotspot.clone()),
-        memory_temperature: degrees(hwmon, "mem")
-            .or_if_unsupported(|| metrics.memory_temperature.clone()),
-        hotspot_temperature: hotspot,
-        power: power(hwmon).or_if_unsupported(|| metrics.power.clone()),
+        temperature: edge(hwmon),
+        memory_temperature: degrees(hwmon, "mem"),
+        hotspot_temperature: degrees(hwmon, "junction"),
+        power: power(hwmon),
         fan: fan(hwmon),
-        fan_speed: fan_speed(hwmon).or_if_unsupported(|| metrics.fan_speed.clone()),
-        // Both names mean the one clock of the compute units.
+        fan_speed: fan_speed(hwmon),
         clock_graphics: graphics_clock.clone(),
         clock_sm: graphics_clock,
-        clock_memory: clock(hwmon, "mclk", &file("pp_dpm_mclk"), &metrics.memory_clock),
-        clock_video: metrics.video_clock.clone(),
-        throttle: metrics.throttle.clone(),
-        pcie_generation: link::generation(&file("current_link_speed"))
-            .or_if_unsupported(|| metrics.pcie_generation.clone()),
-        pcie_width: link::width(&file("current_link_width"))
-            .or_if_unsupported(|| metrics.pcie_width.clone()),
+        clock_memory: clock(hwmon, "mclk", &file("pp_dpm_mclk")),
+        pcie_generation: link::generation(&file("current_link_speed")),
+        pcie_width: link::width(&file("current_link_width")),
         ..Vitals::unknown(&Reading::Unsupported)
     }
-}
-
-/// Falls back to a second source of the same value.
-trait Fallback<T> {
-    fn or_if_unsupported(self, other: impl FnOnce() -> Reading<T>) -> Reading<T>;
-}
-
-impl<T> Fallback<T> for Reading<T> {
-    fn or_if_unsupported(self, other: impl FnOnce() -> Reading<T>) -> Reading<T> {
-        match self {
-            // A failed reading is not replaced by another source.
-            Reading::Unsupported => other(),
-            reading => reading,
-        }
-    }
+    .or_if_unsupported(metrics);
+    // Where only the hottest point of the die is measured (MI300), it stands for the die's
+    // temperature.
+    let hotspot = vitals.hotspot_temperature.clone();
+    vitals.temperature = vitals.temperature.or_if_unsupported(|| hotspot);
+    vitals
 }
 
 /// A percentage. Some chips write more than 100 now and then.
@@ -166,17 +143,12 @@ fn fan(hwmon: Option<&Hwmon>) -> Reading<Percent> {
     })
 }
 
-/// A current clock: from its sensor, else from the step with a star, else from `gpu_metrics`.
-fn clock(
-    hwmon: Option<&Hwmon>,
-    label: &str,
-    steps: &impl Attribute,
-    metrics: &Reading<Megahertz>,
-) -> Reading<Megahertz> {
-    hwmon::megahertz(read_labelled(hwmon, "freq", label))
-        .or_if_unsupported(|| match clocks::read_steps(steps) {
+/// A current clock: from its sensor, else from the step with a star.
+fn clock(hwmon: Option<&Hwmon>, label: &str, steps: &impl Attribute) -> Reading<Megahertz> {
+    hwmon::megahertz(read_labelled(hwmon, "freq", label)).or_if_unsupported(|| {
+        match clocks::read_steps(steps) {
             Reading::Value(steps) => steps.current.map_or(Reading::Unsupported, Reading::Value),
             unknown => unknown.as_unknown(),
-        })
-        .or_if_unsupported(|| metrics.clone())
+        }
+    })
 }

@@ -50,7 +50,7 @@ impl AmdTree {
     }
 
     fn amd(&self) -> AmdCard {
-        AmdCard::new(&self.card(), self.root.path(), self.root.path())
+        AmdCard::new(&self.card(), self.root.path())
     }
 
     fn read_card(&self) -> CardReadings {
@@ -89,9 +89,7 @@ const SENSORS: [(&str, &str); 16] = [
 #[test]
 fn card_without_files_is_unknown_not_zero() {
     let readings = AmdTree::new(&[]).read_card();
-    let name = Reading::Value("AMD 1002:744c".to_owned());
-    let unknown = CardReadings::unknown(&Reading::Unsupported);
-    assert_eq!(readings, CardReadings { name, ..unknown });
+    assert_eq!(readings, CardReadings::unknown(&Reading::Unsupported));
 }
 
 #[test]
@@ -207,26 +205,6 @@ fn integrated_memory_is_vram_plus_gtt() {
         amd.read(&card, now).memory,
         MemoryReadings { used, ..expected }
     );
-}
-
-#[test]
-fn name_is_looked_up_once() {
-    let tree = AmdTree::new(&[("product_name", "\n"), ("revision", "0xc8\n")]);
-    let name = || tree.read_card().name.known().unwrap().clone();
-    assert_eq!(name(), "AMD Radeon RX 7900 XTX");
-    tree.device("product_name", "Board of \x1b[31mred\n");
-    assert_eq!(name(), "Board of \\x1b[31mred");
-    tree.write("usr/share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31\n");
-    assert_eq!(name(), "Navi 31");
-    tree.write(
-        "usr/share/libdrm/amdgpu.ids",
-        "744C,\tC8,\tAMD Radeon RX 7900 XTX\n",
-    );
-    let (card, mut amd, now) = (tree.card(), tree.amd(), Instant::now());
-    let sold = Reading::Value("AMD Radeon RX 7900 XTX".to_owned());
-    assert_eq!(amd.read(&card, now).name, sold);
-    std::fs::remove_dir_all(tree.root.path().join("usr")).unwrap();
-    assert_eq!(amd.read(&card, now).name, sold);
 }
 
 #[test]

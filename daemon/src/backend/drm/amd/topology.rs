@@ -3,7 +3,7 @@
 
 use super::{parse_numbers, read_parsed};
 use crate::backend::drm::card::{DrmCard, PciIdentity};
-use crate::backend::drm::sysfs;
+use crate::backend::drm::{sum_sizes, sysfs};
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
@@ -90,24 +90,16 @@ impl KfdTopology {
     }
 }
 
-/// Adds the clock limits of the nodes to `vitals` where they are missing.
-pub(super) fn fill_clock_limits(nodes: &[KfdNode], vitals: Vitals) -> Vitals {
+/// The clock limits of the nodes.
+pub(super) fn clock_limits(nodes: &[KfdNode]) -> Vitals {
     let greatest = |clock: fn(&KfdNode) -> Option<Megahertz>| {
         let greatest = nodes.iter().filter_map(clock).max();
         greatest.map_or(Reading::Unsupported, Reading::Value)
     };
-    let clock_sm_max = match vitals.clock_sm_max {
-        Reading::Unsupported => greatest(|node| node.clock_max),
-        numbers => numbers,
-    };
-    let clock_memory_max = match vitals.clock_memory_max {
-        Reading::Unsupported => greatest(|node| node.memory_clock_max),
-        numbers => numbers,
-    };
     Vitals {
-        clock_sm_max,
-        clock_memory_max,
-        ..vitals
+        clock_sm_max: greatest(|node| node.clock_max),
+        clock_memory_max: greatest(|node| node.memory_clock_max),
+        ..Vitals::unknown(&Reading::Unsupported)
     }
 }
 
@@ -184,17 +176,7 @@ fn memory_clock_max(banks: &Path) -> Option<Megahertz> {
 }
 
 fn memory(banks: &Path) -> Reading<Bytes> {
-    let mut sum = 0_u64;
-    for size in own_bank_values(banks, "size_in_bytes") {
-        match size {
-            Reading::Value(size) => sum = sum.saturating_add(size),
-            unknown => return unknown.as_unknown(),
-        }
-    }
-    match sum {
-        0 => Reading::Unsupported,
-        sum => Reading::Value(Bytes(sum)),
-    }
+    sum_sizes(own_bank_values(banks, "size_in_bytes"))
 }
 
 /// A node belongs to a card by its render node, or by its address, which the partitions of a card

@@ -10,14 +10,14 @@ pub(super) const MAX_CLIENTS: usize = 20_000;
 
 /// Descriptors of one person that are read at a poll, beside those through which clients are read.
 /// The others are read at the next polls. A driver takes 10 to 50 µs for one.
-const MAX_READS_PER_PERSON: usize = 1_024;
+pub(super) const MAX_READS_PER_PERSON: usize = 1_024;
 
 /// Clients of one person that are read at a poll; the others keep their values.
-const MAX_CLIENT_READS_PER_PERSON: usize = 2_048;
+pub(super) const MAX_CLIENT_READS_PER_PERSON: usize = 2_048;
 
 /// The limit of each kind for all persons: half a second at most, so that open descriptors cannot
 /// delay a card's readings.
-const MAX_READS: usize = 4_096;
+pub(super) const MAX_READS: usize = 4_096;
 
 /// The failure of a process's utilization while some of its descriptors wait to be read.
 pub(super) const NOT_READ_YET: &str = "not all of its descriptors are read yet";
@@ -57,40 +57,18 @@ impl IncompleteProcesses {
 }
 
 /// The remaining reads of each process at one poll.
-#[derive(Debug, Default)]
-pub(super) struct ReadBudget {
-    left: BTreeMap<ProcessKey, usize>,
-}
+pub(super) struct ReadBudget(BTreeMap<ProcessKey, usize>);
 
 impl ReadBudget {
-    /// For the clients that are read again through these descriptors.
-    pub(super) fn for_clients(
-        descriptors: &[&ProcessDescriptor],
-        person: impl Fn(&ProcessKey) -> Option<u32>,
-    ) -> Self {
-        Self::new(descriptors, person, MAX_CLIENT_READS_PER_PERSON, MAX_READS)
-    }
-
-    /// For these other descriptors.
-    pub(super) fn for_others(
-        descriptors: &[&ProcessDescriptor],
-        person: impl Fn(&ProcessKey) -> Option<u32>,
-    ) -> Self {
-        Self::new(descriptors, person, MAX_READS_PER_PERSON, MAX_READS)
-    }
-
-    fn new(
+    /// For reads of these descriptors: so many of each person, and of all persons.
+    pub(super) fn new(
         descriptors: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
         of_person: usize,
         of_all: usize,
     ) -> Self {
-        let mut processes: BTreeMap<ProcessKey, usize> = BTreeMap::new();
-        for (key, _) in descriptors {
-            *processes.entry(*key).or_default() += 1;
-        }
         let mut persons: BTreeMap<Option<u32>, Vec<(ProcessKey, usize)>> = BTreeMap::new();
-        for (key, count) in processes {
+        for (key, count) in count_by_process(descriptors.iter().copied()) {
             persons.entry(person(&key)).or_default().push((key, count));
         }
         let wanted = persons.iter().map(|(person, processes)| {
@@ -102,14 +80,12 @@ impl ReadBudget {
         let left = persons.into_iter().flat_map(|(person, processes)| {
             divide_fairly(processes.into_iter(), of_person(person))
         });
-        Self {
-            left: left.collect(),
-        }
+        Self(left.collect())
     }
 
     /// Uses one read of this process, if any is left.
     pub(super) fn take(&mut self, key: ProcessKey) -> bool {
-        let left = self.left.get_mut(&key).filter(|left| **left > 0);
+        let left = self.0.get_mut(&key).filter(|left| **left > 0);
         left.map(|left| *left -= 1).is_some()
     }
 }
@@ -120,15 +96,21 @@ pub(super) fn client_quotas(
     person: impl Fn(&ProcessKey) -> Option<u32>,
     all: usize,
 ) -> BTreeMap<Option<u32>, usize> {
-    let mut of_process: BTreeMap<ProcessKey, usize> = BTreeMap::new();
-    for (key, _) in descriptors {
-        *of_process.entry(*key).or_default() += 1;
-    }
     let mut wanted: BTreeMap<Option<u32>, usize> = BTreeMap::new();
-    for (key, count) in &of_process {
-        *wanted.entry(person(key)).or_default() += count;
+    for (key, count) in count_by_process(descriptors.iter()) {
+        *wanted.entry(person(&key)).or_default() += count;
     }
     divide_fairly(wanted.into_iter(), all)
+}
+
+fn count_by_process<'a>(
+    descriptors: impl Iterator<Item = &'a ProcessDescriptor>,
+) -> BTreeMap<ProcessKey, usize> {
+    let mut counts: BTreeMap<ProcessKey, usize> = BTreeMap::new();
+    for (key, _) in descriptors {
+        *counts.entry(*key).or_default() += 1;
+    }
+    counts
 }
 
 /// Divides `all` fairly among requesters that want these counts. Requesters that want little leave
@@ -156,10 +138,7 @@ mod tests {
     use crate::fd_scan::{DeviceNumber, OpenDescriptor};
 
     fn descriptors_of(pid: u32, count: u32) -> Vec<ProcessDescriptor> {
-        let key = ProcessKey {
-            pid,
-            start_ticks: 1,
-        };
+        let key = ProcessKey::new(pid, 1);
         let number = DeviceNumber { major: 1, minor: 7 };
         let open = |fd| OpenDescriptor {
             number,
@@ -169,16 +148,18 @@ mod tests {
         (0..count).map(|fd| (key, open(fd))).collect()
     }
 
+    fn all_descriptors(opens: &[(u32, u32)]) -> Vec<ProcessDescriptor> {
+        let each = opens.iter();
+        each.flat_map(|(pid, count)| descriptors_of(*pid, *count))
+            .collect()
+    }
+
     #[test]
     fn quotas_favour_small_users() {
         // Person 1 has processes 10 to 19.
         let person = |key: &ProcessKey| Some(key.pid / 10);
         let case = |opens: &[(u32, u32)], all| {
-            let descriptors: Vec<ProcessDescriptor> = opens
-                .iter()
-                .flat_map(|(pid, n)| descriptors_of(*pid, *n))
-                .collect();
-            let rooms = client_quotas(&descriptors, person, all).into_iter();
+            let rooms = client_quotas(&all_descriptors(opens), person, all).into_iter();
             rooms
                 .map(|(person, room)| (person.unwrap(), room))
                 .collect::<Vec<_>>()
@@ -200,10 +181,7 @@ mod tests {
     fn reads_are_bounded_per_person() {
         let person = |key: &ProcessKey| Some(key.pid / 1_000);
         let read = |opens: &[(u32, u32)], of_person, of_all| {
-            let descriptors: Vec<ProcessDescriptor> = opens
-                .iter()
-                .flat_map(|(pid, n)| descriptors_of(*pid, *n))
-                .collect();
+            let descriptors = all_descriptors(opens);
             let descriptors: Vec<&ProcessDescriptor> = descriptors.iter().collect();
             let mut budget = ReadBudget::new(&descriptors, person, of_person, of_all);
             let mut read: BTreeMap<u32, usize> = BTreeMap::new();

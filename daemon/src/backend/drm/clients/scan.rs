@@ -4,14 +4,17 @@
 //! A driver may take locks to answer, so each client is read through one of its descriptors; the
 //! others are only checked now and then for a change of client.
 
-use super::bounds::{IncompleteProcesses, MAX_CLIENTS, ReadBudget, client_quotas};
+use super::bounds::{
+    IncompleteProcesses, MAX_CLIENT_READS_PER_PERSON, MAX_CLIENTS, MAX_READS, MAX_READS_PER_PERSON,
+    ReadBudget, client_quotas,
+};
 use super::counter::CounterHistory;
 use super::shares::sum_bytes;
 use crate::backend::drm::card::DrmCard;
 use crate::backend::drm::engines::{self, Driver, EngineRole, RegionKind};
 use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::fd_scan::{DeviceNumber, OpenDescriptor};
-use crate::procfs::{read_at_most, read_failure};
+use crate::procfs::{is_absent, read_at_most, read_failure};
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -150,14 +153,17 @@ impl<'a> ClientScan<'a> {
                 .iter()
                 .partition(|descriptor| readers.contains(descriptor));
         // Descriptors that were never read come first, then those that have waited longest.
-        let age = |descriptor: &&ProcessDescriptor| {
-            self.previous
-                .descriptors
-                .get(*descriptor)
-                .map(|last| last.read_at)
+        let read_at = |state: &ClientScanState, descriptor: &ProcessDescriptor| {
+            let last = state.descriptors.get(descriptor);
+            last.map(|last| last.read_at)
         };
-        readers.sort_indirect_by_key(age);
-        let mut budget = ReadBudget::for_clients(&readers, self.person);
+        readers.sort_indirect_by_key(|it| read_at(&self.previous, it));
+        let mut budget = ReadBudget::new(
+            &readers,
+            self.person,
+            MAX_CLIENT_READS_PER_PERSON,
+            MAX_READS,
+        );
         // A client that is not due may be found through a descriptor that is read.
         let (now, later): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) = readers
             .into_iter()
@@ -169,13 +175,8 @@ impl<'a> ClientScan<'a> {
             self.keep_client(*descriptor);
         }
         others.retain(|descriptor| !self.is_client_known(descriptor));
-        others.sort_indirect_by_key(|descriptor| {
-            self.previous
-                .descriptors
-                .get(*descriptor)
-                .map(|last| last.read_at)
-        });
-        let mut budget = ReadBudget::for_others(&others, self.person);
+        others.sort_indirect_by_key(|it| read_at(&self.previous, it));
+        let mut budget = ReadBudget::new(&others, self.person, MAX_READS_PER_PERSON, MAX_READS);
         for descriptor in others {
             // A descriptor that was read before this one may answer for it.
             if self.is_client_known(descriptor) {
@@ -393,9 +394,7 @@ const NOT_PERMITTED: &str = "a process that has it open cannot be inspected: gpu
 
 /// Why a client may have been missed; `None` if only this descriptor or its process is gone.
 fn hidden_client_reason(error: io::Error) -> Option<String> {
-    let is_gone = error.kind() == io::ErrorKind::NotFound
-        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
-    if is_gone {
+    if is_absent(&error) {
         return None;
     }
     if error.kind() == io::ErrorKind::PermissionDenied {

@@ -15,14 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-const CARD: DeviceNumber = DeviceNumber {
-    major: 226,
-    minor: 1,
-};
-const RENDER: DeviceNumber = DeviceNumber {
-    major: 226,
-    minor: 128,
-};
+const CARD: DeviceNumber = DeviceNumber::new(226, 1);
+const RENDER: DeviceNumber = DeviceNumber::new(226, 128);
 const SLOT: &str = "0000:03:00.0";
 
 /// Reads persons from the files in this directory.
@@ -162,10 +156,7 @@ impl ClientFixture {
 }
 
 fn process(pid: u32) -> ProcessKey {
-    ProcessKey {
-        pid,
-        start_ticks: u64::from(pid) * 10,
-    }
+    ProcessKey::new(pid, u64::from(pid) * 10)
 }
 
 /// The report of amdgpu on this client.

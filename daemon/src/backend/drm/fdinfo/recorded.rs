@@ -2,14 +2,7 @@
 //! recordings are available.
 
 use super::*;
-use std::path::{Path, PathBuf};
-
-/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
-fn recordings() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
-    Some(named.join("drm/fdinfo")).filter(|directory| directory.is_dir())
-}
+use crate::procfs::recordings;
 
 fn engine(fill: impl FnOnce(&mut Engine)) -> Engine {
     let mut engine = Engine::UNREPORTED;
@@ -41,8 +34,7 @@ fn by_name<T, const N: usize>(entries: [(&str, T); N]) -> BTreeMap<String, T> {
 
 #[test]
 fn recorded_reports_have_the_expected_values() {
-    let Some(directory) = recordings() else {
-        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+    let Some(directory) = recordings("drm/fdinfo") else {
         return;
     };
     let all = 7_655_183_225;

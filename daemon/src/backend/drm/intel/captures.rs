@@ -2,38 +2,27 @@
 
 use super::*;
 use crate::backend::drm::card::list_all_cards;
+use crate::procfs::recordings;
 use gpukill_proto::model::ThrottleReasons;
 use gpukill_proto::units::{Celsius, Milliwatts, Rpm};
-use std::path::Path;
-
-/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
-fn recordings() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
-    Some(named.join("intel")).filter(|directory| directory.is_dir())
-}
 
 /// The first readings of the only card of a recording.
 fn first_readings(recording: &str) -> Option<CardReadings> {
-    let Some(directory) = recordings() else {
-        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
-        return None;
-    };
+    let directory = recordings("intel")?;
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("class")).unwrap();
     let drm = root.path().join("class/drm");
     std::os::unix::fs::symlink(directory.join(recording).canonicalize().unwrap(), drm).unwrap();
     let card = list_all_cards(root.path()).pop().unwrap();
-    Some(IntelCard::new(root.path().to_owned()).read(&card, Instant::now()))
+    Some(IntelCard::new().read(&card))
 }
 
-fn expected_card(name: &str, unified: bool, vitals: Vitals) -> CardReadings {
+fn expected_card(unified: bool, vitals: Vitals) -> CardReadings {
     let memory = MemoryReadings {
         unified,
         ..MemoryReadings::unknown(&Reading::Unsupported)
     };
     CardReadings {
-        name: Reading::Value(name.into()),
         memory,
         vitals,
         ..CardReadings::unknown(&Reading::Unsupported)
@@ -61,7 +50,7 @@ fn arc_a380_under_i915() {
         clock_sm_max: Reading::Value(Megahertz(2_450)),
         ..quiet()
     };
-    assert_eq!(readings, expected_card("Intel Arc A380", false, vitals));
+    assert_eq!(readings, expected_card(false, vitals));
 }
 
 #[test]
@@ -79,7 +68,7 @@ fn arc_b580_under_xe() {
         clock_video: Reading::Value(Megahertz(0)),
         ..quiet()
     };
-    assert_eq!(readings, expected_card("Intel Arc B580", false, vitals));
+    assert_eq!(readings, expected_card(false, vitals));
 }
 
 #[test]
@@ -93,5 +82,5 @@ fn tiger_lake_under_xe() {
         clock_sm_max: Reading::Value(Megahertz(1_300)),
         ..quiet()
     };
-    assert_eq!(readings, expected_card("Intel 8086:9a49", true, vitals));
+    assert_eq!(readings, expected_card(true, vitals));
 }

@@ -26,7 +26,7 @@ impl IntelFixture {
             write(root.path(), file, text);
         }
         let card = list_all_cards(root.path()).pop().unwrap();
-        let intel = IntelCard::new(root.path().to_owned());
+        let intel = IntelCard::new();
         let now = Cell::new(Instant::now());
         Self {
             root,

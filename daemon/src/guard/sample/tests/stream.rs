@@ -129,17 +129,17 @@ impl StreamFixture {
             tells_its_memory: true,
             load: Some(50),
         });
-        let stage = Self {
+        let fixture = Self {
             gatherer: Sampler::new(procfs.path().to_owned()),
             procfs,
             processes: processes.collect(),
             cards: cards.collect(),
             at: 1_000,
         };
-        for process in &stage.processes {
-            stage.set_readable(process.pid, true);
+        for process in &fixture.processes {
+            fixture.set_readable(process.pid, true);
         }
-        stage
+        fixture
     }
 
     fn set_readable(&self, pid: u32, is_read: bool) {
@@ -334,16 +334,16 @@ fn live_and_stored(
     let rules = parse(rules).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
-    let mut stage = StreamFixture::new();
+    let mut fixture = StreamFixture::new();
     let (compiled, mut memory) = (CompiledRules::new(rules.clone()), GuardState::default());
     let (mut history, mut live, mut records) = (SampleHistory::default(), Vec::new(), Vec::new());
     // At first each device reports its facts. The store may learn the facts of a silent device
     // later, and a replay would then know more than the live evaluation.
     for poll in iter::once(&Vec::new()).chain(polls) {
         for happens in poll {
-            stage.apply(happens);
+            fixture.apply(happens);
         }
-        for sample in stage.poll() {
+        for sample in fixture.poll() {
             recording.write(&sample).unwrap();
             let guard_sample = to_guard_sample(&sample, &mut history, &Utc);
             records.extend(evaluate(&compiled, &mut memory, &guard_sample).records);

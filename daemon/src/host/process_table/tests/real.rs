@@ -1,32 +1,15 @@
 //! Tests of the process table over the real `/proc`.
 
 use super::*;
+use crate::host::test_process::TestProcess;
 use crate::host::users::SystemNameService;
-use std::process::{Child, Stdio};
 use std::time::Instant;
-
-/// A process that is killed when dropped.
-struct TableSleeper(Child);
-
-impl TableSleeper {
-    fn new() -> Self {
-        let mut sleep = Command::new("sleep");
-        Self(sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for TableSleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn child_is_found_in_the_real_table() {
     let users = Users::new(SystemNameService::for_this_host());
     let reader = ProcessTableReader::new("/proc".into(), "/".into(), "");
-    let sleeper = TableSleeper::new();
+    let sleeper = TestProcess::start("sleep", &["1000"]);
     let pid = sleeper.0.id();
     let start = Instant::now();
     // Until the exec.

@@ -5,10 +5,8 @@ use super::*;
 /// A job that consists of process 100 of this user.
 fn job_of(person: u32, pid: u32) -> WatchedJob {
     WatchedJob {
-        job: Job::Tree(key(pid)),
         owner: BudgetOwner::Person(person),
-        processes: [key(pid)].into(),
-        ..job(&[])
+        ..tree_of(key(pid))
     }
 }
 

@@ -10,14 +10,11 @@ fn sockets(listens: &[u16], peers: &[&str]) -> ProcessSockets {
 }
 
 fn sockets_of(tree: &FakeSocketTree, pid: u32) -> Option<ProcessSockets> {
-    let mut known = WatcherState {
+    let known = WatcherState {
         watched: alone(&[pid]),
         ..WatcherState::default()
     };
-    known.findings.clear();
-    let found = SocketScanner::below(tree.root().to_owned(), SavedServedSockets::unsaved())
-        .scan_jobs(&known.due_jobs())
-        .pop();
+    let found = scanner_below(tree).scan_jobs(&known.due_jobs()).pop();
     found.unwrap().1.sockets
 }
 
@@ -147,19 +144,13 @@ fn one_users_sockets_hide_no_others() {
     // His in a network of his own, which is small.
     tree.process(30, 2, &[8], &line(9000, 10, 8));
     write(tree.root().join("30/status"), status).unwrap();
-    let mut scanner = SocketScanner::below(tree.root().to_owned(), SavedServedSockets::unsaved());
     let jobs = [10, 20, 30].map(|pid| WatchedJob {
-        job: Job::Tree(key(pid)),
         uid: None,
         owner: BudgetOwner::Unknown,
-        processes: [key(pid)].into(),
-        notebook_servers: BTreeSet::new(),
+        ..tree_of(key(pid))
     });
-    let found: Vec<SocketFindings> = scanner
-        .scan_jobs(&jobs)
-        .into_iter()
-        .map(|(_, found)| found)
-        .collect();
+    let found = scanner_below(&tree).scan_jobs(&jobs).into_iter();
+    let found: Vec<SocketFindings> = found.map(|(_, found)| found).collect();
     let networks: Vec<_> = found.iter().map(|it| it.network.clone()).collect();
     let service = |port, clients| used(NetworkRole::Service(vec![port]), Some(clients));
     assert_eq!(

@@ -5,6 +5,8 @@ use super::*;
 use gpukill_proto::transport::codec::encoded_size;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An entry: its time, whether it is an action, and the length of its document.
 type Entry = (i64, bool, usize);
@@ -243,6 +245,39 @@ fn filters_by_user_kind_and_device() {
 }
 
 #[test]
+fn kills_of_the_guard_are_selected_by_its_name_only() {
+    let (_directory, mut opened) = of_two_people();
+    // The guard runs as this user.
+    opened
+        .connection
+        .execute_batch(
+            "INSERT INTO action
+             (at, run, kind, uid, times, request, plan, finished_at, result, reason, outcome) VALUES
+             (9, 'r', 'kill', 1001, 1, 'guard: default: idle', NULL, 9, 'done', NULL, NULL);",
+        )
+        .unwrap();
+    for (user, uids, expected) in [
+        ("guard", &[][..], &[11][..]),
+        ("1001", &[1_001], &[9, 5, 8]),
+        ("1001, guard", &[1_001], &[11, 9, 5, 8]),
+    ] {
+        let query = ActionQuery {
+            user: Some(user.into()),
+            ..whole()
+        };
+        let filter = ActionFilter {
+            uids: Some(uids.iter().copied().collect()),
+            devices: None,
+        };
+        assert_eq!(ids(&ask(&mut opened, &query, &filter)), expected, "{user}");
+        // A withheld request does not show that a kill is of the guard.
+        let hidden = action_page(&mut opened.connection, &query, &filter, &|_| false).unwrap();
+        let is_of_guard = |record: &ActionRecord| record.id == 11;
+        assert_eq!(hidden.records.iter().any(is_of_guard), !uids.is_empty());
+    }
+}
+
+#[test]
 fn former_user_has_a_number_with_one_name() {
     let directory = tempfile::tempdir().unwrap();
     let mut samples = open(directory.path(), &SAMPLES).unwrap().connection;
@@ -263,9 +298,36 @@ fn former_user_has_a_number_with_one_name() {
         ("erin", &[][..]),
         ("nobody", &[][..]),
     ] {
-        let found = former_uids(&mut samples, name);
+        let found = former_uids(&mut samples, name, &[1001, 1002, 1003, 1004, 1005]);
         assert_eq!(found, Ok(expected.to_vec()), "{name}");
     }
+    assert_eq!(former_uids(&mut samples, "alice", &[1002]), Ok(Vec::new()));
+}
+
+#[test]
+fn former_user_is_found_in_one_pass() {
+    const PROCESSES: u64 = 3_000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut samples = open(directory.path(), &SAMPLES).unwrap().connection;
+    samples
+        .execute(
+            "WITH RECURSIVE each(pid) AS (SELECT 1 UNION ALL SELECT pid + 1 FROM each LIMIT ?1)
+             INSERT INTO process (boot, pid, start_ticks, uid, user)
+             SELECT 'b', pid, 1, 1001, 'alice' FROM each",
+            [PROCESSES.cast_signed()],
+        )
+        .unwrap();
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    samples.progress_handler(1, Some(count)).unwrap();
+    let found = select_former_uids(&samples, "alice", &[1001]).unwrap();
+    assert_eq!(found, [1001]);
+    let steps = steps.load(Ordering::Relaxed);
+    assert!(steps < 100 * PROCESSES, "{steps}");
 }
 
 #[test]
@@ -341,14 +403,18 @@ fn record_is_append_only() {
 #[test]
 fn pages_use_an_index() {
     let (_directory, opened) = of_two_people();
-    for (select, index) in [(SELECT_EVENTS, "event_at"), (SELECT_ACTIONS, "action_at")] {
+    for (select, index, parameters) in [
+        (SELECT_EVENTS, "event_at", 7),
+        (SELECT_ACTIONS, "action_at", 8),
+    ] {
         let mut explain = opened
             .connection
             .prepare(&format!("EXPLAIN QUERY PLAN {select}"))
             .unwrap();
-        let asked = params![0, 1, 2, 3, None::<String>, None::<String>, None::<String>];
+        let none = None::<String>;
+        let values = params![0, 1, 2, 3, none, none, none, false];
         let steps = explain
-            .query_map(asked, |row| row.get::<_, String>(3))
+            .query_map(&values[..parameters], |row| row.get::<_, String>(3))
             .unwrap();
         let steps: Vec<String> = steps.map(Result::unwrap).collect();
         let first = format!("USING INDEX {index} (at>? AND at<?)");

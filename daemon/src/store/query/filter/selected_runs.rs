@@ -4,22 +4,24 @@ use super::super::super::sql_values::ids_json;
 use super::super::QueryError;
 use super::super::range::RollupLevel;
 use super::{QueryScope, RunColumns, RunRow};
-use gpukill_policy::select::names_user;
+use gpukill_policy::select::user_number;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, params};
+use serde_json::json;
 
-/// Processes by job, container, numeric or named user. `?3` is the argument. The result may include
-/// processes that do not match.
+/// Processes by job, container, or numbers and names of users. `?3` is the argument. The result may
+/// include processes that do not match.
 const SELECT_BY_JOB: &str = "SELECT id FROM process WHERE job = ?3";
 const SELECT_BY_CONTAINER: &str = "SELECT id FROM process WHERE container_name = ?3
     UNION SELECT id FROM process WHERE container IS NOT NULL
     AND substr(container, instr(container, '/') + 1) >= substr(?3, instr(?3, '/') + 1)
     AND substr(container, instr(container, '/') + 1)
         < substr(?3, instr(?3, '/') + 1) || char(1114111)";
-const SELECT_BY_UID: &str = "SELECT id FROM process WHERE uid = CAST(?3 AS INTEGER)
-    UNION SELECT id FROM process WHERE owner_uid = CAST(?3 AS INTEGER)";
-const SELECT_BY_USER: &str = "SELECT id FROM process WHERE user = ?3
-    UNION SELECT id FROM process WHERE owner = ?3";
+const SELECT_BY_USERS: &str =
+    "SELECT id FROM process WHERE uid IN (SELECT value FROM json_each(?3, '$.uids'))
+    UNION SELECT id FROM process WHERE owner_uid IN (SELECT value FROM json_each(?3, '$.uids'))
+    UNION SELECT id FROM process WHERE user IN (SELECT value FROM json_each(?3, '$.names'))
+    UNION SELECT id FROM process WHERE owner IN (SELECT value FROM json_each(?3, '$.names'))";
 
 /// By pid; the index needs the boot of the host too.
 const SELECT_BY_PID: &str = "WITH RECURSIVE each(boot) AS (
@@ -110,7 +112,8 @@ fn selected_runs_statement(
     Ok((select, typed))
 }
 
-/// The condition that finds the processes, with its argument; `None` if only patterns select them.
+/// The condition that finds the processes, with its argument; `None` if only patterns or groups
+/// select them.
 /// Of several filters the most selective one is used.
 pub(in super::super) fn process_condition(
     scope: &QueryScope<'_>,
@@ -125,19 +128,20 @@ pub(in super::super) fn process_condition(
     if let Some(container) = &filter.container {
         return Some((SELECT_BY_CONTAINER, Some(container.clone())));
     }
-    let user = filter.user.as_ref()?;
-    let number: Option<u32> = user.parse().ok();
-    let is_number = number.is_some_and(|uid| names_user(user, Some(uid), None));
-    let condition = if is_number {
-        SELECT_BY_UID
-    } else {
-        SELECT_BY_USER
-    };
-    Some((condition, Some(user.clone())))
+    let users = filter.user.as_ref()?.split(',').map(str::trim);
+    let (mut uids, mut names) = (Vec::new(), Vec::new());
+    for user in users {
+        match user_number(user) {
+            Some(uid) => uids.push(uid),
+            None => names.push(user),
+        }
+    }
+    let users = json!({ "uids": uids, "names": names }).to_string();
+    Some((SELECT_BY_USERS, Some(users)))
 }
 
 /// Prefixes of the columns of the start and the end of a run that make SQLite use the index that
-/// leads to fewer rows.
+/// leads to fewer rows, or neither if most rows are wanted: then reading the table is faster.
 pub(in super::super) fn shorter_index(
     connection: &Connection,
     since: Timestamp,
@@ -147,11 +151,14 @@ pub(in super::super) fn shorter_index(
     let mut statement = connection.prepare_cached(select)?;
     let ends = statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let (first, last): (Option<i64>, Option<i64>) = ends;
-    let started_before = until.since(Timestamp(first.unwrap_or(i64::MIN)));
-    let ended_after = Timestamp(last.unwrap_or(i64::MAX)).since(since);
-    Ok(match started_before < ended_after {
-        true => ["", "+"],
-        false => ["+", ""],
+    let (first, last) = (first.unwrap_or(i64::MIN), last.unwrap_or(i64::MAX));
+    let (first, last) = (Timestamp(first), Timestamp(last));
+    let (started_before, ended_after) = (until.since(first), last.since(since));
+    let are_most = started_before.min(ended_after) > last.since(first) / 2;
+    Ok(match (are_most, started_before < ended_after) {
+        (true, _) => ["+", "+"],
+        (false, true) => ["", "+"],
+        (false, false) => ["+", ""],
     })
 }
 
@@ -202,6 +209,10 @@ mod tests {
         let newest = between(MONDAY + 9 * DAY, MONDAY + 10 * DAY);
         assert_index(&store, &newest, "run_ended");
         assert_index(&store, &between(MONDAY, MONDAY + DAY), "run_first");
+        let connection = &store.opened.connection;
+        let (since, until) = (Timestamp(MONDAY + 2 * DAY), Timestamp(MONDAY + 10 * DAY));
+        let prefixes = shorter_index(connection, since, until).ok();
+        assert_eq!(prefixes, Some(["+", "+"]));
         let alice = AuditFilter {
             user: Some("alice".into()),
             ..newest

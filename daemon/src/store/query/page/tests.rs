@@ -119,16 +119,7 @@ fn written(steps: &[Step]) -> (tempfile::TempDir, OpenDatabase, i64) {
 }
 
 fn everything() -> AuditFilter {
-    AuditFilter {
-        since: Timestamp(i64::MIN),
-        until: Timestamp(i64::MAX),
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
-    }
+    AuditFilter::for_period(Timestamp(i64::MIN), Timestamp(i64::MAX))
 }
 
 /// All pages of `limit` records each, with the index lookup after `most_in_vain` rows.

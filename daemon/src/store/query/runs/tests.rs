@@ -75,16 +75,7 @@ fn run(
 }
 
 fn everything() -> AuditFilter {
-    AuditFilter {
-        since: Timestamp(0),
-        until: NOW,
-        user: None,
-        process: None,
-        command: None,
-        gpu: None,
-        container: None,
-        job: None,
-    }
+    AuditFilter::for_period(Timestamp(0), NOW)
 }
 
 fn query(filter: AuditFilter, unit: RunUnit) -> RunQuery {
@@ -236,6 +227,12 @@ fn filters_select_runs_by_what_the_screen_shows() {
     run(&samples, (3, 2), (300, 400), Some("ended"), None);
     run(&samples, (4, 2), (1_000, 1_100), Some("ended"), None);
     run(&samples, (5, 2), (2_000, 2_100), Some("ended"), None);
+    samples
+        .execute_batch(
+            "UPDATE process SET groups = '[\"ml\",\"hpc\"]' WHERE id = 1;
+             UPDATE process SET groups = '[\"video\"]' WHERE id = 3;",
+        )
+        .unwrap();
     let [nobody, sleep, vllm, python] = [NO_PROCESS, "sleep", "vllm serve", "python train.py"];
     let text = |text: &str| Some(text.to_owned());
     let cases: Vec<(AuditFilter, Vec<&str>)> = vec![
@@ -253,6 +250,42 @@ fn filters_select_runs_by_what_the_screen_shows() {
                 ..everything()
             },
             vec![python],
+        ),
+        (
+            AuditFilter {
+                user: text("bob, 1000"),
+                ..everything()
+            },
+            vec![sleep, vllm, python],
+        ),
+        (
+            AuditFilter {
+                group: text("ml"),
+                ..everything()
+            },
+            vec![python],
+        ),
+        (
+            AuditFilter {
+                group: text("video,hpc"),
+                ..everything()
+            },
+            vec![vllm, python],
+        ),
+        (
+            AuditFilter {
+                group: text("m"),
+                ..everything()
+            },
+            vec![],
+        ),
+        (
+            AuditFilter {
+                user: text("bob"),
+                group: text("ml,video"),
+                ..everything()
+            },
+            vec![vllm],
         ),
         (
             AuditFilter {

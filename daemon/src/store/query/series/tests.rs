@@ -109,6 +109,45 @@ fn owners_and_jobs_have_the_time_and_memory_of_their_processes() {
 }
 
 #[test]
+fn most_memory_of_a_process_is_its_highest_reading() {
+    let mut store = SampleStore::new();
+    let half = MONDAY + HOUR / 2;
+    let devices = [device(0, 90, 100)];
+    let many = [process(0, 1, "alice", 90)];
+    let few = [process(0, 1, "alice", 10)];
+    store.samples(MONDAY, half, TEN_SECONDS, &devices, &many);
+    store.samples(half, MONDAY + HOUR + MINUTE, TEN_SECONDS, &devices, &few);
+    let filter = between(MONDAY, MONDAY + 2 * HOUR);
+    for by in [SeriesBy::Owner, SeriesBy::Job] {
+        let series = asked(&store, &query(filter.clone(), by, 2)).unwrap();
+        let memory = series.lines[0].buckets[0].memory.unwrap();
+        let [mean, most] = [50, 90].map(|mib| Bytes::mib(mib).0);
+        assert_eq!((memory.mean, memory.max), (mean, most), "{by:?}");
+    }
+}
+
+#[test]
+fn job_of_another_boot_is_another_job() {
+    let store = three_hours();
+    store.execute(
+        "UPDATE process SET job = 'tree 7', boot = iif(pid = 3, 'b', 'a') WHERE user = 'alice'",
+    );
+    let series = asked(&store, &query(all_day(), SeriesBy::Job, 3)).unwrap();
+    let lines = series.lines.iter().map(|line| {
+        let held = line.buckets.iter().map(|bucket| bucket.held_ms() / 60_000);
+        (line.job.as_deref(), held.collect::<Vec<_>>())
+    });
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort();
+    let expected = [
+        (None, vec![60, 0, 0]),
+        (Some("tree 7"), vec![0, 0, 60]),
+        (Some("tree 7"), vec![60, 0, 60]),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn filter_for_processes_leaves_out_the_others() {
     let filter = AuditFilter {
         user: Some("alice".into()),

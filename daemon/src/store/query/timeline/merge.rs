@@ -59,6 +59,11 @@ impl<T: Serialize> SourcePart<T> {
         }
     }
 
+    /// The most rows that the page can need if each is an entry: the next page begins at the last.
+    pub(super) const fn max_rows(&self) -> usize {
+        self.limit.saturating_add(1)
+    }
+
     /// Whether the row at this position may be read. If not, the source ends here.
     pub(super) fn takes(&mut self, at: Timestamp, id: u64) -> bool {
         let is_full = self.entries.len() >= self.limit

@@ -7,7 +7,7 @@ use super::PastRights;
 use super::merge::SourcePart;
 use super::selection::{RecordedPlan, TimelineSelection};
 use gpukill_proto::audit::{
-    TimelineEnd, TimelineEntry, TimelineEvent, TimelineQuery, TimelineSource,
+    TimelineCursor, TimelineEnd, TimelineEntry, TimelineEvent, TimelineSource,
 };
 use gpukill_proto::guard::{EvidenceProcess, GuardRecord, GuardStep};
 use gpukill_proto::rogue::RogueFinding;
@@ -22,7 +22,10 @@ type RowToEntry<'a> = &'a dyn Fn(&Row<'_>) -> rusqlite::Result<Option<(Vec<u32>,
 /// Reads the records of one page at one moment.
 pub(super) struct RecordReader<'a> {
     pub(super) moment: Transaction<'a>,
-    pub(super) query: &'a TimelineQuery,
+    /// The time of the records.
+    pub(super) span: (Timestamp, Timestamp),
+    /// The first position of the page.
+    pub(super) from: Option<TimelineCursor>,
     pub(super) selection: &'a TimelineSelection,
     pub(super) rights: &'a PastRights,
     pub(super) limit: usize,
@@ -132,9 +135,9 @@ impl RecordReader<'_> {
         devices: Option<String>,
         to_entry: RowToEntry<'_>,
     ) -> Result<SourcePart<TimelineEntry>, QueryError> {
-        let mut part = SourcePart::new(source, self.query.from, self.limit);
+        let mut part = SourcePart::new(source, self.from, self.limit);
         let (start, id) = part.start();
-        let since = self.query.since.max(start);
+        let since = self.span.0.max(start);
         let mut statement = self.moment.prepare_cached(&format!(
             "{select} AND at >= :since AND at < :until AND (at > :start OR id >= :id)
              ORDER BY at, id"
@@ -142,7 +145,7 @@ impl RecordReader<'_> {
         let mut rows = statement.query(named_params! {
             ":devices": devices,
             ":since": since.0,
-            ":until": self.query.until.0,
+            ":until": self.span.1.0,
             ":start": start.0,
             ":id": id.cast_signed(),
         })?;

@@ -3,12 +3,15 @@
 use super::super::super::RuleSetKind;
 use super::super::actions::row_of_action;
 use super::super::filter::StoredDevice;
-use gpukill_policy::select::{DeviceName, DeviceSelectorError, names_user, select_devices};
+use gpukill_policy::select::{
+    DeviceName, DeviceSelectorError, names_one_user_of, names_user, select_devices,
+};
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::guard::edit::{PolicyKind, edited_policy};
 use gpukill_proto::guard::{
     EvidenceProcess, GuardRecord, GuardStep, OwnedJob, Person, ViolationSubject,
 };
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{RogueFinding, edited_user};
 use gpukill_proto::units::Timestamp;
 use serde::Deserialize;
@@ -23,7 +26,8 @@ pub(super) struct TimelineSelection {
     /// The users that `user` names, as far as they requested actions.
     pub(super) uids: BTreeSet<u32>,
     pub(super) job: Option<String>,
-    pub(super) pid: Option<u32>,
+    /// The processes of the selected runs, if a pid is selected: the kernel reuses pids.
+    pub(super) processes: Option<BTreeSet<ProcessKey>>,
     /// The devices of the selected runs, each with when it was used: from and until; without an end
     /// it is still used. `None` if all devices are meant.
     pub(super) used_devices: Option<BTreeMap<String, Vec<UsePeriod>>>,
@@ -40,11 +44,11 @@ pub(super) type UsePeriod = (Timestamp, Option<Timestamp>);
 
 /// The time after the use of a device in which its events still belong to the run: an XID and the
 /// loss of the device are recorded after the processes ended of it.
-const EVENT_MARGIN_SECONDS: i64 = 300;
+pub(super) const EVENT_MARGIN_SECONDS: i64 = 300;
 
 /// The facts of a process that conditions are about.
 struct ProcessMatch<'a> {
-    pid: u32,
+    key: ProcessKey,
     device: Option<&'a str>,
     owner: Option<(&'a str, Option<u32>)>,
     job: Option<&'a str>,
@@ -52,7 +56,7 @@ struct ProcessMatch<'a> {
 
 impl TimelineSelection {
     fn selects_processes(&self) -> bool {
-        self.user.is_some() || self.job.is_some() || self.pid.is_some()
+        self.user.is_some() || self.job.is_some() || self.processes.is_some()
     }
 
     fn selects_all(&self) -> bool {
@@ -98,7 +102,12 @@ impl TimelineSelection {
 
     fn names(&self, name: &str, uid: Option<u32>) -> bool {
         let user = self.user.as_deref();
-        user.is_none_or(|user| names_user(user, uid, Some(name)))
+        user.is_none_or(|user| names_one_user_of(user, uid, Some(name)))
+    }
+
+    fn has_key(&self, key: ProcessKey) -> bool {
+        let processes = self.processes.as_ref();
+        processes.is_none_or(|processes| processes.contains(&key))
     }
 
     fn is_job(&self, job: Option<&str>) -> bool {
@@ -106,7 +115,7 @@ impl TimelineSelection {
     }
 
     fn has_process(&self, process: &ProcessMatch<'_>) -> bool {
-        self.pid.is_none_or(|pid| pid == process.pid)
+        self.has_key(process.key)
             && process
                 .device
                 .map_or(self.devices.is_none(), |device| self.has_device(device))
@@ -120,7 +129,7 @@ impl TimelineSelection {
     fn has_evidence(&self, process: &EvidenceProcess) -> bool {
         let owner = process.owner.as_ref();
         self.has_process(&ProcessMatch {
-            pid: process.run.pid,
+            key: process.run.process(),
             device: Some(&process.run.device.0),
             owner: owner.map(|owner| (owner.name.as_str(), owner.uid)),
             job: process.job.as_deref(),
@@ -131,7 +140,7 @@ impl TimelineSelection {
     fn has_owner(&self, owner: &Person, job: Option<&OwnedJob>) -> bool {
         self.selects_processes()
             && self.devices.is_none()
-            && self.pid.is_none()
+            && self.processes.is_none()
             && self.names(&owner.name, owner.uid)
             && self.is_job(job.map(|job| job.shown.as_str()))
     }
@@ -178,7 +187,7 @@ impl TimelineSelection {
         };
         let devices = self.devices.as_ref();
         devices.is_none_or(|devices| devices.iter().any(is_on))
-            && self.pid.is_none_or(|pid| pid == finding.process.pid)
+            && self.has_key(finding.process)
             && self.job.is_none()
             && match &finding.owner {
                 Some(owner) => self.names(&owner.name, owner.uid),
@@ -192,7 +201,8 @@ impl TimelineSelection {
         let is_of_user = self.user.is_some()
             && self.devices.is_none()
             && self.job.is_none()
-            && self.pid.is_none()
+            && self.processes.is_none()
+            && record.guard_rule().is_none()
             && record.uid.is_some_and(|uid| self.uids.contains(&uid));
         self.selects_all()
             || (record.kind == "rules_edit" && self.has_edit(record.what.as_deref()))
@@ -221,7 +231,8 @@ impl TimelineSelection {
     fn has_policy_of_user(&self, name: &str) -> bool {
         let is_owner = |(owner, uid): &(String, Option<u32>)| names_user(name, *uid, Some(owner));
         let mut uids = self.uids.iter();
-        self.user.as_deref() == Some(name)
+        let typed = self.user.iter().flat_map(|users| users.split(','));
+        typed.map(str::trim).any(|typed| typed == name)
             || uids.any(|uid| names_user(name, Some(*uid), None))
             || self
                 .owners
@@ -263,7 +274,10 @@ impl TimelineSelection {
 
     fn has_target(&self, target: &RecordedTarget) -> bool {
         let facts = |device| ProcessMatch {
-            pid: target.pid,
+            key: ProcessKey {
+                pid: target.pid,
+                start_ticks: target.start_ticks,
+            },
             device,
             owner: target.owner.as_deref().map(|name| (name, target.uid)),
             job: target.job.as_deref(),
@@ -286,6 +300,7 @@ pub(super) struct RecordedPlan {
 #[derive(Debug, Deserialize)]
 struct RecordedTarget {
     pid: u32,
+    start_ticks: u64,
     uid: Option<u32>,
     owner: Option<String>,
     job: Option<String>,
@@ -339,7 +354,7 @@ mod tests {
             user: user.map(Into::into),
             uids: user.map(|_| [1001].into()).unwrap_or_default(),
             job: job.map(Into::into),
-            pid,
+            processes: pid.map(|pid| [key(pid)].into()),
             used_devices: user.or(job).map(|_| {
                 let period = (Timestamp(1_000), Some(Timestamp(9_000)));
                 [("GPU-5".to_owned(), vec![period])].into()
@@ -358,6 +373,11 @@ mod tests {
                 })
                 .into(),
         }
+    }
+
+    const fn key(pid: u32) -> ProcessKey {
+        let start_ticks = 7;
+        ProcessKey { pid, start_ticks }
     }
 
     fn action(row: i64, kind: &str, uid: u32, at: Timestamp) -> ActionRecord {
@@ -477,7 +497,7 @@ mod tests {
 
     #[test]
     fn kill_belongs_to_its_targets() {
-        let plan = "{\"targets\":[{\"pid\":51002,\"uid\":1001,\"owner\":\"bob\",\
+        let plan = "{\"targets\":[{\"pid\":51002,\"start_ticks\":7,\"uid\":1001,\"owner\":\"bob\",\
             \"job\":\"nb.scope\",\"holds\":[{\"gpu_index\":5,\"gpu_id\":\"GPU-5\"}]}]}";
         let plan = RecordedPlan::parse(plan).unwrap();
         assert_eq!(plan.gpu_indices(), [5]);
@@ -488,12 +508,37 @@ mod tests {
     }
 
     #[test]
+    fn reused_pid_is_another_process() {
+        let plan = "{\"targets\":[{\"pid\":51002,\"start_ticks\":7,\"uid\":1001,\"owner\":\"bob\",\
+            \"job\":null}]}";
+        let plan = RecordedPlan::parse(plan).unwrap();
+        let record = decision(ViolationSubject::Person(bob()), GuardStep::Violated);
+        for (start_ticks, expected) in [(7, true), (8, false)] {
+            let pid = 51_002;
+            let selection = TimelineSelection {
+                processes: Some([ProcessKey { pid, start_ticks }].into()),
+                ..selection(None, None, None, None)
+            };
+            assert_eq!(selection.has_decision(&record), expected, "{start_ticks}");
+            let has = selection.has_action(&action(3, "kill", 0, NOW), Some(&plan));
+            assert_eq!(has, expected, "{start_ticks}");
+        }
+    }
+
+    #[test]
     fn hidden_action_belongs_to_the_runs_it_ended_and_its_requester() {
         let of_bob = selection(None, Some("bob"), None, None);
         assert!(of_bob.has_action(&action(12, "kill", 0, NOW), None));
         assert!(of_bob.has_action(&action(3, "prune", 1001, NOW), None));
         assert!(!of_bob.has_action(&action(3, "kill", 0, NOW), None));
         assert!(of_bob.has_action(&action(3, "rules_edit", 0, NOW), None));
+        // A kill of the guard is no action of the user of the daemon.
+        let by_guard = ActionRecord {
+            what: Some("guard: default: idle".into()),
+            ..action(3, "kill", 1001, NOW)
+        };
+        assert!(!of_bob.has_action(&by_guard, None));
+        assert!(of_bob.has_action(&action(3, "kill", 1001, NOW), None));
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl PastBox {
         verdicts::insert(connection, &decisions).unwrap();
         let target = |pid: u32, gpu: u32, owner: &str| {
             format!(
-                "{{\"targets\":[{{\"pid\":{pid},\"owner\":\"{owner}\",\"job\":null,\
+                "{{\"targets\":[{{\"pid\":{pid},\"start_ticks\":9,\"owner\":\"{owner}\",\"job\":null,\
                  \"holds\":[{{\"gpu_index\":{gpu},\"gpu_id\":\"GPU-{gpu}\"}}]}}]}}"
             )
         };
@@ -389,8 +389,6 @@ fn timeline_of_a_process_tells_why_it_ended() {
     let page = PastBox::new().whole(&of_notebook());
     assert!(!page.stretches_omitted);
     let expected = [
-        "-6 started",
-        "-6 rules",
         "0 started 51002",
         "0 busy 20 min",
         "20 idle 90 min",
@@ -420,6 +418,13 @@ fn timeline_of_a_process_tells_why_it_ended() {
         _ => None,
     });
     assert_eq!(killed, Some(TimelineEnd::Killed(action)));
+    let is_of_notebook = |entry: &TimelineEntry| match &entry.event {
+        TimelineEvent::Stretch {
+            pid, start_ticks, ..
+        } => (*pid, *start_ticks) == (NOTEBOOK, Some(9)),
+        _ => true,
+    };
+    assert!(page.entries.iter().all(is_of_notebook));
     let busy = page.entries.iter().find_map(|entry| match &entry.event {
         TimelineEvent::Stretch { usage, .. } => Some(usage.clone()),
         _ => None,
@@ -439,6 +444,8 @@ fn timeline_of_a_process_tells_why_it_ended() {
 fn selections_of_a_job_agree() {
     let mut it = PastBox::new();
     let by_pid = words(&it.whole(&of_notebook()));
+    // A user and a GPU exist before and after the job.
+    let before = ["-6 started", "-6 rules"].map(ToOwned::to_owned);
     let selections = [
         TimelineQuery {
             job: Some("nb.scope".into()),
@@ -457,7 +464,10 @@ fn selections_of_a_job_agree() {
         let mut found = words(&it.whole(&query));
         if query.job.is_some() {
             // A finding does not have the job.
-            found.insert(5, "30 rogue 51002".into());
+            found.insert(3, "30 rogue 51002".into());
+        } else {
+            let all = found.split_off(before.len());
+            assert_eq!(std::mem::replace(&mut found, all), before, "{query:?}");
         }
         assert_eq!(found, by_pid, "{query:?}");
     }
@@ -482,9 +492,17 @@ fn events_of_a_device_belong_to_the_time_of_its_use() {
     it.samples.execute(&format!(
         "UPDATE run SET ended_at = {end} WHERE ended_at IS NOT NULL"
     ));
-    let found = words(&it.whole(&of_notebook()));
+    let of_bob = TimelineQuery {
+        user: Some("bob".into()),
+        ..all()
+    };
+    let found = words(&it.whole(&of_bob));
     assert!(!found.contains(&"122 xid".to_owned()), "{found:?}");
     assert!(found.contains(&"123 fault".to_owned()), "{found:?}");
+    // What happened to the host long after the end of a process is not about the process.
+    let found = words(&it.whole(&of_notebook()));
+    let last = found.last().map(String::as_str);
+    assert_eq!(last, Some("60 killed 51002"), "{found:?}");
     let of_gpu = TimelineQuery {
         gpu: Some("5".into()),
         ..all()
@@ -559,6 +577,43 @@ fn period_bounds_the_entries() {
         found,
         ["10 busy 10 min", "20 idle 60 min", "30 rogue 51002"]
     );
+}
+
+#[test]
+fn runs_of_others_do_not_shorten_a_page() {
+    let mut it = PastBox::new();
+    let expected = words(&it.whole(&of_notebook()));
+    it.samples.execute(&format!(
+        "WITH RECURSIVE each(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each LIMIT 12000)
+         INSERT INTO process (boot, pid, start_ticks, uid, user)
+         SELECT 'boot', 100000 + n, 1, 4000, 'zoe' FROM each;
+         INSERT INTO run (process, device, instance, first_at, last_at, first_sample,
+             last_sample, ended_at, ending)
+         SELECT id, 1, '', {START}, {START}, 1, 1, {START}, 'ended'
+         FROM process WHERE user = 'zoe';"
+    ));
+    assert_eq!(words(&it.whole(&of_notebook())), expected);
+}
+
+#[test]
+fn run_that_ended_before_its_start_by_the_clock_is_shown() {
+    let mut it = PastBox::new();
+    let end = START - 10 * MINUTE;
+    it.samples.execute(&format!(
+        "UPDATE run SET ended_at = {end} WHERE ended_at IS NOT NULL"
+    ));
+    for (since, until, expected) in [
+        (START - 5 * MINUTE, END, format!("0 started {NOTEBOOK}")),
+        (MONDAY, START - 5 * MINUTE, format!("-10 killed {NOTEBOOK}")),
+    ] {
+        let query = TimelineQuery {
+            since: Timestamp(since),
+            until: Timestamp(until),
+            ..of_notebook()
+        };
+        let found = words(&it.whole(&query));
+        assert!(found.contains(&expected), "{expected}: {found:?}");
+    }
 }
 
 #[test]

@@ -60,16 +60,7 @@ fn held(rows: &[(i64, StoredUsage)], until: i64) -> i64 {
 /// All pages of this length.
 fn pages(connection: &mut Connection, limit: u32) -> Vec<AuditRecord> {
     let mut query = AuditQuery {
-        filter: AuditFilter {
-            since: Timestamp(i64::MIN),
-            until: Timestamp(i64::MAX),
-            user: None,
-            process: None,
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
-        },
+        filter: AuditFilter::for_period(Timestamp(i64::MIN), Timestamp(i64::MAX)),
         before: None,
         limit,
     };

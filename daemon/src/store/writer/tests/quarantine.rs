@@ -201,16 +201,7 @@ fn reader_triggers_the_quarantine() {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.unwrap();
     let query = gpukill_proto::audit::AuditQuery {
-        filter: gpukill_proto::audit::AuditFilter {
-            since: Timestamp(0),
-            until: Timestamp(i64::MAX),
-            user: None,
-            process: None,
-            command: None,
-            gpu: None,
-            container: None,
-            job: None,
-        },
+        filter: gpukill_proto::audit::AuditFilter::for_period(Timestamp(0), Timestamp(i64::MAX)),
         before: None,
         limit: 10,
     };

@@ -5,20 +5,19 @@ use super::super::super::state::{RuleViolations, is_current};
 use super::super::super::violation_state::ViolationState;
 use super::super::context::EvaluationContext;
 use super::super::findings::{Finding, SubjectIndex};
-use super::super::overflow::Overflow;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, ViolationSubject};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Creates a violation state for each subject for which the condition holds and that has
-/// none, as long as there is room. Returns the positions of the subjects of all states, in
-/// their order; `None` for a subject that is gone.
+/// none, unless there is no room for it. Returns the positions of the subjects of all states,
+/// in their order; `None` for a subject that is gone.
 pub(super) fn create_states(
     context: &EvaluationContext<'_>,
     violations: &mut BTreeMap<ViolationSubject, ViolationState>,
     findings: &BTreeMap<SubjectIndex, Finding>,
-    room: &mut usize,
-    overflow: &mut Overflow,
+    is_refused: impl Fn(SubjectIndex) -> bool,
 ) -> Vec<Option<SubjectIndex>> {
     let subjects =
         |violations: &BTreeMap<ViolationSubject, ViolationState>| -> Vec<Option<SubjectIndex>> {
@@ -32,12 +31,8 @@ pub(super) fn create_states(
     for (subject, finding) in findings {
         if let Finding::Holds(held) = finding
             && !existing.contains(subject)
+            && !is_refused(*subject)
         {
-            let Some(left) = room.checked_sub(1) else {
-                overflow.violations += 1;
-                continue;
-            };
-            *room = left;
             let since = held.since.unwrap_or(context.sample.from);
             let entry = violations.entry(context.subject(*subject));
             entry.or_insert_with(|| ViolationState::new(since));
@@ -57,7 +52,7 @@ pub(super) fn close_outdated(
     violations: &mut BTreeMap<RuleName, RuleViolations>,
     records: &mut Vec<GuardRecord>,
 ) {
-    violations.retain(|rule, of_rule| {
+    violations.retain_entries(|rule, of_rule| {
         let is_current = is_current(context.compiled_rules, rule, of_rule.digest)
             && context
                 .compiled_rules

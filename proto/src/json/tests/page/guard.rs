@@ -2,10 +2,10 @@
 
 use crate::audit::Gap;
 use crate::guard::{
-    AppliedLimit, Evidence, EvidenceProcess, GuardAction, GuardMode, GuardRecord, GuardStep,
-    GuardSummary, Measurement, OpenViolation, OwnedJob, Person, ProcessContext, ProcessGuardStatus,
-    ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource, RunKey, UnevaluatedTime, Victim,
-    ViolationMark, ViolationPage, ViolationSubject,
+    AppliedLimit, EnforcementOutcome, Evidence, EvidenceProcess, GuardAction, GuardMode,
+    GuardRecord, GuardStep, GuardSummary, Measurement, OpenViolation, OwnedJob, Person,
+    ProcessContext, ProcessGuardStatus, ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource,
+    RunKey, UnevaluatedTime, Victim, ViolationMark, ViolationPage, ViolationSubject,
 };
 use crate::json::{ReplayDocument, ViolationsDocument};
 use crate::model::DeviceId;
@@ -187,4 +187,48 @@ fn record_names_the_victim_and_rule() {
     assert_eq!(Json::from(actual.to_vec()), expected);
     assert_eq!(record["victim"]["procs"][0]["pid"], 48_213);
     assert_eq!(replay()["outcomes"][0]["freed_gpu_hours"], 1.5);
+}
+
+#[test]
+fn decision_tells_a_dry_run_and_an_outcome() {
+    use GuardMode::{DryRun, Enforce};
+    let victim = |leave_to: Option<&str>| {
+        let mut victim = record().step.victim().unwrap().clone();
+        victim.leave_to = leave_to.map(str::to_owned);
+        GuardStep::Ended(victim)
+    };
+    let outcome = |ended, left| {
+        GuardStep::Outcome(EnforcementOutcome {
+            job: record().step.victim().unwrap().job.clone(),
+            ended,
+            left,
+            why: None,
+        })
+    };
+    let warned = GuardStep::Warned {
+        times: 1,
+        deadline: None,
+    };
+    for (mode, step, expected) in [
+        (Enforce, GuardStep::Violated, "violated"),
+        (DryRun, warned.clone(), "would_warn"),
+        (Enforce, warned, "warned"),
+        (DryRun, victim(None), "would_end"),
+        (Enforce, victim(None), "selected"),
+        (DryRun, victim(Some("scancel 7")), "left_to_scheduler"),
+        (Enforce, victim(Some("scancel 7")), "left_to_scheduler"),
+        (Enforce, outcome(2, 0), "ended"),
+        (Enforce, outcome(2, 1), "failed"),
+        (Enforce, outcome(0, 1), "failed"),
+        (Enforce, outcome(0, 0), "gone"),
+        (Enforce, GuardStep::Over, "over"),
+    ] {
+        let record = GuardRecord {
+            mode,
+            step,
+            ..record()
+        };
+        assert_eq!(record.decision(), expected, "{:?}", record.step);
+        assert!(GuardRecord::DECISIONS.contains(&expected), "{expected}");
+    }
 }

@@ -186,7 +186,7 @@ fn breaker_stops_the_guard_until_reset() {
         return skip("only root is an admin, who can resume enforcement");
     }
     let ran = |mode: &str| {
-        let ran = it.test_box.ctl(&["guard", mode]);
+        let ran = it.test_box.ctl(&["guard", mode, "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         ran
     };

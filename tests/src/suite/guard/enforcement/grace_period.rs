@@ -111,7 +111,7 @@ fn snooze_survives_disable_and_restart() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let snoozed = newest_record(&it, "snoozed");
     for mode in ["disable", "enforce"] {
-        let ran = it.test_box.ctl(&["guard", mode]);
+        let ran = it.test_box.ctl(&["guard", mode, "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
     }
     it.daemon.stop();

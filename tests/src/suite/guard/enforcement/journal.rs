@@ -173,7 +173,7 @@ fn each_step_is_one_journal_entry() {
     let [alices_job, bobs_job] = jobs;
     drop((alices_job, bobs_job));
     it.wait_for("rule-satisfied", 2);
-    assert_eq!(test_box.ctl(&["guard", "soft"]).code, 0);
+    assert_eq!(test_box.ctl(&["guard", "soft", "--yes"]).code, 0);
     it.wait_for("breaker-reset", 1);
     it.wait_for("fault-over", 1);
     assert_eq!(test_box.list()["gpus"][0]["id"], GPU);

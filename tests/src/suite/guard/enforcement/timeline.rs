@@ -102,10 +102,13 @@ fn timeline_explains_an_ended_job() {
         ["  violation  ", "default: memory"],
         ["  warned  ", "the job ends "],
         ["  ended  ", &action],
-        ["  killed  ", &pid],
     ] {
         assert!(has(&parts), "{parts:?}\n{screen}");
     }
+    // The line of the kill names its processes, unless they are hidden.
+    assert!(!screen.contains("  killed  "), "{screen}");
+    let screen = ask(ALICE, &["--width", "120"]).stdout;
+    assert!(screen.contains("  killed  "), "{screen}");
     assert_eq!(ask(0, &["--until", "1h ago"]).code, 8);
     it.daemon.stop();
 }

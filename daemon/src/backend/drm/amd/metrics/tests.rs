@@ -1,6 +1,7 @@
 //! Tests with `gpu_metrics` structures of each layout, and with invalid ones.
 
 use super::*;
+use gpukill_proto::units::{Celsius, Megahertz};
 use proptest::prelude::*;
 
 /// A structure of this revision and size in which only these fields, of sixteen bits each, are
@@ -15,22 +16,23 @@ fn structure(revision: (u8, u8), size: u16, fields: &[(usize, u16)]) -> Vec<u8> 
     bytes
 }
 
-fn nothing() -> GpuMetrics {
-    GpuMetrics::unknown(&Reading::Unsupported)
+fn nothing() -> Vitals {
+    Vitals::unknown(&Reading::Unsupported)
 }
 
 #[test]
 fn discrete_card_layouts() {
-    let metrics = GpuMetrics {
+    let metrics = Vitals {
         temperature: Reading::Value(Celsius(48)),
-        hotspot: Reading::Value(Celsius(52)),
+        hotspot_temperature: Reading::Value(Celsius(52)),
         memory_temperature: Reading::Value(Celsius(72)),
         power: Reading::Value(Milliwatts(49_000)),
         utilization: Reading::Value(Percent(25)),
         memory_utilization: Reading::Value(Percent(3)),
-        graphics_clock: Reading::Value(Megahertz(900)),
-        memory_clock: Reading::Value(Megahertz(1_124)),
-        video_clock: Reading::Value(Megahertz(25)),
+        clock_graphics: Reading::Value(Megahertz(900)),
+        clock_sm: Reading::Value(Megahertz(900)),
+        clock_memory: Reading::Value(Megahertz(1_124)),
+        clock_video: Reading::Value(Megahertz(25)),
         fan_speed: Reading::Value(Rpm(1_944)),
         pcie_generation: Reading::Value(4),
         pcie_width: Reading::Value(8),
@@ -62,25 +64,22 @@ fn discrete_card_layouts() {
         (3, 120, at(0, 22, words)),
     ] {
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(
-            GpuMetrics::parse(&bytes),
-            Some(metrics.clone()),
-            "1.{minor}"
-        );
+        assert_eq!(parse(&bytes), Some(metrics.clone()), "1.{minor}");
     }
 }
 
 #[test]
 fn accelerator_layouts_have_no_edge_temperature() {
-    let metrics = GpuMetrics {
-        hotspot: Reading::Value(Celsius(61)),
+    let metrics = Vitals {
+        hotspot_temperature: Reading::Value(Celsius(61)),
         memory_temperature: Reading::Value(Celsius(55)),
         power: Reading::Value(Milliwatts(750_000)),
         utilization: Reading::Value(Percent(100)),
         memory_utilization: Reading::Value(Percent(40)),
-        graphics_clock: Reading::Value(Megahertz(2_100)),
-        memory_clock: Reading::Value(Megahertz(1_300)),
-        video_clock: Reading::Value(Megahertz(1_750)),
+        clock_graphics: Reading::Value(Megahertz(2_100)),
+        clock_sm: Reading::Value(Megahertz(2_100)),
+        clock_memory: Reading::Value(Megahertz(1_300)),
+        clock_video: Reading::Value(Megahertz(1_750)),
         pcie_generation: Reading::Value(5),
         pcie_width: Reading::Value(16),
         ..nothing()
@@ -106,22 +105,18 @@ fn accelerator_layouts_have_no_edge_temperature() {
             (link + 2, 320),
         ];
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(
-            GpuMetrics::parse(&bytes),
-            Some(metrics.clone()),
-            "1.{minor}"
-        );
+        assert_eq!(parse(&bytes), Some(metrics.clone()), "1.{minor}");
     }
 }
 
 #[test]
 fn integrated_layouts_use_hundredths_of_degrees() {
-    let metrics = |power| GpuMetrics {
-        integrated: true,
+    let metrics = |power| Vitals {
         temperature: Reading::Value(Celsius(38)),
-        graphics_clock: Reading::Value(Megahertz(800)),
-        memory_clock: Reading::Value(Megahertz(400)),
-        video_clock: Reading::Value(Megahertz(700)),
+        clock_graphics: Reading::Value(Megahertz(800)),
+        clock_sm: Reading::Value(Megahertz(800)),
+        clock_memory: Reading::Value(Megahertz(400)),
+        clock_video: Reading::Value(Megahertz(700)),
         power,
         ..nothing()
     };
@@ -148,21 +143,17 @@ fn integrated_layouts_use_hundredths_of_degrees() {
             // Its power has 32 bits.
             bytes[114..116].fill(0);
         }
-        assert_eq!(
-            GpuMetrics::parse(&bytes),
-            Some(metrics(power)),
-            "{revision:?}"
-        );
+        assert_eq!(parse(&bytes), Some(metrics(power)), "{revision:?}");
     }
 }
 
 #[test]
 fn absent_clock_falls_back_to_average() {
-    let metrics = |integrated| GpuMetrics {
-        integrated,
-        graphics_clock: Reading::Value(Megahertz(800)),
-        memory_clock: Reading::Value(Megahertz(400)),
-        video_clock: Reading::Value(Megahertz(700)),
+    let metrics = Vitals {
+        clock_graphics: Reading::Value(Megahertz(800)),
+        clock_sm: Reading::Value(Megahertz(800)),
+        clock_memory: Reading::Value(Megahertz(400)),
+        clock_video: Reading::Value(Megahertz(700)),
         ..nothing()
     };
     for (revision, size, [clock, memory_clock, video_clock]) in [
@@ -174,8 +165,7 @@ fn absent_clock_falls_back_to_average() {
     ] {
         let fields = [(clock, 800), (memory_clock, 400), (video_clock, 700)];
         let bytes = structure(revision, size, &fields);
-        let metrics = metrics(revision.0 == 2);
-        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics), "{revision:?}");
+        assert_eq!(parse(&bytes), Some(metrics.clone()), "{revision:?}");
     }
 }
 
@@ -185,7 +175,7 @@ fn chip_independent_throttle_bits_have_names() {
         let mut bytes = structure(revision, size, &[]);
         let bits = 1_u64 | 1 << 36 | 1 << 60;
         bytes[offset..offset + 8].copy_from_slice(&bits.to_le_bytes());
-        GpuMetrics::parse(&bytes).unwrap().throttle
+        parse(&bytes).unwrap().throttle
     };
     let names = ["ppt0", "temp_hotspot", "0x1000000000000000"].map(str::to_owned);
     let reasons = Reading::Value(ThrottleReasons(names.to_vec()));
@@ -195,7 +185,7 @@ fn chip_independent_throttle_bits_have_names() {
     assert_eq!(slowed((2, 4), 168, 120), reasons);
     let nothing_slows = structure((1, 3), 120, &[(112, 0), (114, 0), (116, 0), (118, 0)]);
     assert_eq!(
-        GpuMetrics::parse(&nothing_slows).unwrap().throttle,
+        parse(&nothing_slows).unwrap().throttle,
         Reading::Value(ThrottleReasons(Vec::new()))
     );
 }
@@ -213,7 +203,7 @@ fn chip_specific_throttle_bits_are_unknown() {
     ] {
         let slowed = |low, high| {
             let bytes = structure(revision, size, &[(offset, low), (offset + 2, high)]);
-            GpuMetrics::parse(&bytes).unwrap().throttle
+            parse(&bytes).unwrap().throttle
         };
         let nothing = Reading::Value(ThrottleReasons(Vec::new()));
         assert_eq!(slowed(0, 0), nothing, "{revision:?}");
@@ -227,20 +217,20 @@ fn chip_specific_throttle_bits_are_unknown() {
 #[test]
 fn zero_fan_and_link_are_unsupported() {
     let bytes = structure((1, 3), 120, &[(60, 0), (72, 0), (74, 0), (76, 0)]);
-    let metrics = GpuMetrics {
+    let metrics = Vitals {
         // A video unit that is switched off has a clock of 0.
-        video_clock: Reading::Value(Megahertz(0)),
+        clock_video: Reading::Value(Megahertz(0)),
         ..nothing()
     };
-    assert_eq!(GpuMetrics::parse(&bytes), Some(metrics));
+    assert_eq!(parse(&bytes), Some(metrics));
     let bytes = structure((1, 3), 120, &[(72, 50_001), (74, 33), (76, 161)]);
-    let metrics = GpuMetrics {
+    let metrics = Vitals {
         fan_speed: Reading::impossible("50001 RPM"),
         pcie_width: Reading::Failed("not a link width".into()),
         pcie_generation: Reading::Failed("not a link speed".into()),
         ..nothing()
     };
-    assert_eq!(GpuMetrics::parse(&bytes), Some(metrics));
+    assert_eq!(parse(&bytes), Some(metrics));
 }
 
 #[test]
@@ -251,12 +241,13 @@ fn impossible_value_fails_alone() {
         &[(4, 48), (6, 60_000), (16, 130), (54, 65_000)],
     );
     assert_eq!(
-        GpuMetrics::parse(&bytes),
-        Some(GpuMetrics {
+        parse(&bytes),
+        Some(Vitals {
             temperature: Reading::Value(Celsius(48)),
-            hotspot: Reading::impossible("60000000 m°C"),
+            hotspot_temperature: Reading::impossible("60000000 m°C"),
             utilization: Reading::impossible("130 %"),
-            graphics_clock: Reading::impossible("65000000000 Hz"),
+            clock_graphics: Reading::impossible("65000000000 Hz"),
+            clock_sm: Reading::impossible("65000000000 Hz"),
             ..nothing()
         })
     );
@@ -278,23 +269,21 @@ fn unknown_layout_is_not_read() {
         ((1, 6), 1_000),
     ] {
         let bytes = structure(revision, size, &fields);
-        assert_eq!(GpuMetrics::parse(&bytes), None, "{revision:?} {size}");
+        assert_eq!(parse(&bytes), None, "{revision:?} {size}");
     }
     let short = &structure((1, 3), 120, &fields)[..119];
-    assert_eq!(GpuMetrics::parse(short), None);
-    assert_eq!(GpuMetrics::parse(&[0x78, 0, 1]), None);
+    assert_eq!(parse(short), None);
+    assert_eq!(parse(&[0x78, 0, 1]), None);
 }
 
 #[test]
 fn unreadable_file_fails_missing_is_unsupported() {
     let root = tempfile::tempdir().unwrap();
-    assert_eq!(
-        GpuMetrics::read(&root.path().join("gpu_metrics")),
-        nothing()
-    );
+    let missing = read(&root.path().join("gpu_metrics"));
+    assert_eq!(missing, (nothing(), false));
     // Reading a directory fails.
-    let failed = GpuMetrics::read(root.path());
-    assert!(failed.power.failure().is_some(), "{failed:?}");
+    let (failed, _) = read(root.path());
+    assert_eq!(failed.failures().count(), 16, "{failed:?}");
 }
 
 proptest! {
@@ -312,7 +301,7 @@ proptest! {
         let mut bytes = content;
         bytes[..2].copy_from_slice(&layout.sizes[0].to_le_bytes());
         (bytes[2], bytes[3]) = layout.revision;
-        prop_assert!(GpuMetrics::parse(&bytes).is_some());
+        prop_assert!(parse(&bytes).is_some());
         super::super::fuzz_api::gpu_metrics(&bytes);
     }
 
@@ -325,7 +314,7 @@ proptest! {
         prop_assume!(LAYOUTS.iter().all(|layout| layout.revision != (format, content)));
         let mut bytes = rest;
         bytes[..4].copy_from_slice(&[120, 0, format, content]);
-        prop_assert_eq!(GpuMetrics::parse(&bytes), None);
+        prop_assert_eq!(parse(&bytes), None);
     }
 }
 
@@ -346,11 +335,9 @@ fn video_utilization_is_the_busiest_unit() {
         ((3, 0), 264, &[], Reading::Unsupported),
     ];
     for (revision, size, fields, expected) in cases {
-        let metrics = GpuMetrics::parse(&structure(revision, size, fields)).unwrap();
-        assert_eq!(
-            metrics.video_utilization, expected,
-            "{revision:?} {fields:?}"
-        );
+        let metrics = parse(&structure(revision, size, fields)).unwrap();
+        assert_eq!(metrics.encoder, expected, "{revision:?} {fields:?}");
+        assert_eq!(metrics.decoder, expected, "{revision:?} {fields:?}");
     }
 }
 
@@ -367,7 +354,7 @@ fn newer_header_identifies_integrated_gpu() {
     ] {
         let bytes = structure(revision, 77, &[]);
         assert_eq!(is_integrated(&bytes), expected, "{revision:?}");
-        assert_eq!(GpuMetrics::parse(&bytes), None);
+        assert_eq!(parse(&bytes), None);
     }
     assert!(!is_integrated(&[8, 1, 3]));
 }

@@ -234,10 +234,7 @@ fn kfd_file_is_shared() {
     tree.write("class/kfd/kfd/dev", "238:0\n");
     let kfd = DeviceNode {
         name: "kfd".into(),
-        number: DeviceNumber {
-            major: 238,
-            minor: 0,
-        },
+        number: DeviceNumber::new(238, 0),
         shared: true,
     };
     assert_eq!(tree.read_card().nodes, [kfd]);

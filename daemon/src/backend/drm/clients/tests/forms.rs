@@ -250,10 +250,7 @@ fn only_the_cards_descriptors_are_read() {
     fixture.open(process(7), 3, &amdgpu(1, ""));
     fixture.open(process(7), 4, &amdgpu(2, ""));
     fixture.open(process(8), 3, &amdgpu(3, ""));
-    let foreign = DeviceNumber {
-        major: 226,
-        minor: 129,
-    };
+    let foreign = DeviceNumber::new(226, 129);
     for key in [process(7), process(8)] {
         let opens = fixture.found.processes.get_mut(&key).unwrap();
         opens.last_mut().unwrap().number = foreign;

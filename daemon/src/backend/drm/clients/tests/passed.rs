@@ -28,6 +28,16 @@ fn passed(used: &CardUsage) -> Vec<PassedHolder> {
         .collect()
 }
 
+/// The process that owns the only client, with its five bytes, at the next poll.
+#[track_caller]
+fn only_owner(fixture: &mut ClientFixture) -> u32 {
+    let used = fixture.poll_next_second();
+    let owners = memory(&used);
+    assert_eq!((owners.len(), passed(&used)), (1, vec![]));
+    assert_eq!(owners[0].1, bytes(5));
+    owners[0].0
+}
+
 #[test]
 fn passed_client_has_no_owner() {
     let mut fixture = two_persons();
@@ -107,11 +117,7 @@ fn only_root_logind_opens_for_others() {
     fixture.open(process(7), 3, &amdgpu(1, LINES));
     let _ = fixture.poll_next_second();
     fixture.open(process(8), 3, &amdgpu(1, LINES));
-    let used = fixture.poll_next_second();
-    assert_eq!(
-        (memory(&used), passed(&used)),
-        (vec![(8, bytes(5))], vec![])
-    );
+    assert_eq!(only_owner(&mut fixture), 8);
 }
 
 #[test]
@@ -142,18 +148,10 @@ fn users_of_one_person_are_the_same() {
     fixture.set_users_person(1001, "1000");
     fixture.open(process(7), 3, &amdgpu(1, LINES));
     fixture.open(process(8), 3, &amdgpu(1, LINES));
-    let used = fixture.poll_next_second();
-    assert_eq!(
-        (memory(&used), passed(&used)),
-        (vec![(7, bytes(5))], vec![])
-    );
+    assert_eq!(only_owner(&mut fixture), 7);
     // The opener ends, and its child continues.
     close_and_forget(&mut fixture);
-    let used = fixture.poll_next_second();
-    assert_eq!(
-        (memory(&used), passed(&used)),
-        (vec![(8, bytes(5))], vec![])
-    );
+    assert_eq!(only_owner(&mut fixture), 8);
     // A third person still counts as different.
     fixture.set_person(process(9), 1002);
     fixture.open(process(9), 3, &amdgpu(1, LINES));
@@ -167,11 +165,7 @@ fn slice_decides_the_person() {
     for pid in [7, 8] {
         fixture.open(process(pid), 3, &amdgpu(1, LINES));
     }
-    let used = fixture.poll_next_second();
-    assert_eq!(
-        (memory(&used), passed(&used)),
-        (vec![(7, bytes(5))], vec![])
-    );
+    assert_eq!(only_owner(&mut fixture), 7);
     // One user in the slices of two persons counts as two persons.
     fixture.set_person(process(9), 1000);
     std::fs::write(fixture.directory(9).join("slice"), "1002").unwrap();
@@ -207,11 +201,7 @@ fn many_users_do_not_hide_another_person() {
     fixture.open(process(7), 3, &amdgpu(1, LINES));
     assert_eq!(memory(&fixture.poll_next_second()), []);
     (100..200).for_each(|pid| fixture.set_users_person(2000 + pid, "1000"));
-    let used = fixture.poll_next_second();
-    assert_eq!(
-        (memory(&used), passed(&used)),
-        (vec![(7, bytes(5))], vec![])
-    );
+    assert_eq!(only_owner(&mut fixture), 7);
     fixture.open(process(8), 3, &amdgpu(1, LINES));
     assert_eq!(passed(&fixture.poll_next_second()).len(), 102);
 }

@@ -6,82 +6,38 @@ use proptest::prelude::*;
 const USED: &str = "drm-resident-vram: 5\ndrm-engine-gfx: 100000000 ns";
 const USED_MORE: &str = "drm-resident-vram: 6\ndrm-engine-gfx: 400000000 ns";
 
-/// The owner of a client with these holders.
-fn owners(holders: &[(ProcessKey, &str)]) -> Vec<(u32, Reading<Bytes>)> {
+/// The owner of a client with these holders: pid, start and name of each.
+fn owners(holders: &[(u32, u64, &str)]) -> Vec<(u32, Reading<Bytes>)> {
     let mut fixture = ClientFixture::new();
-    for (key, name) in holders {
-        fixture.set_name(*key, name);
-        if *name == "systemd-logind" || key.pid == 1 {
-            fixture.set_person(*key, 0);
+    for (pid, start_ticks, name) in holders {
+        let key = ProcessKey::new(*pid, *start_ticks);
+        fixture.set_name(key, name);
+        if *name == "systemd-logind" || *pid == 1 {
+            fixture.set_person(key, 0);
         }
-        fixture.open(*key, 3, &amdgpu(1, USED));
+        fixture.open(key, 3, &amdgpu(1, USED));
     }
     memory(&fixture.poll_next_second())
 }
 
-fn process_started_at(pid: u32, start_ticks: u64) -> ProcessKey {
-    ProcessKey { pid, start_ticks }
-}
-
 #[test]
 fn oldest_process_owns_a_client() {
-    let logind = "systemd-logind";
-    let cases: [(&[(ProcessKey, &str)], u32); 9] = [
-        (&[(process_started_at(7, 70), "Xorg")], 7),
-        (
-            &[
-                (process_started_at(7, 70), "python"),
-                (process_started_at(8, 80), "python"),
-            ],
-            7,
-        ),
+    type Holder<'a> = (u32, u64, &'a str);
+    let logind = (5, 50, "systemd-logind");
+    let xorg = (8, 80, "Xorg");
+    let python = (8, 80, "python");
+    let cases: [(&[Holder<'_>], u32); 9] = [
+        (&[(7, 70, "Xorg")], 7),
+        (&[(7, 70, "python"), python], 7),
         // Pids wrap around some day.
-        (
-            &[
-                (process_started_at(7, 90), "python"),
-                (process_started_at(8, 80), "python"),
-            ],
-            8,
-        ),
-        (
-            &[
-                (process_started_at(7, 80), "python"),
-                (process_started_at(8, 80), "python"),
-            ],
-            7,
-        ),
-        (
-            &[
-                (process_started_at(1, 0), "systemd"),
-                (process_started_at(8, 80), "Xorg"),
-            ],
-            8,
-        ),
-        (
-            &[
-                (process_started_at(5, 50), logind),
-                (process_started_at(8, 80), "Xorg"),
-            ],
-            8,
-        ),
-        (
-            &[
-                (process_started_at(1, 0), "init"),
-                (process_started_at(5, 50), logind),
-                (process_started_at(8, 80), "Xorg"),
-                (process_started_at(9, 90), "Xwayland"),
-            ],
-            8,
-        ),
+        (&[(7, 90, "python"), python], 8),
+        (&[(7, 80, "python"), python], 7),
+        (&[(1, 0, "systemd"), xorg], 8),
+        (&[logind, xorg], 8),
+        (&[(1, 0, "init"), logind, xorg, (9, 90, "Xwayland")], 8),
         // There is no other process.
-        (
-            &[
-                (process_started_at(1, 0), "systemd"),
-                (process_started_at(5, 50), logind),
-            ],
-            1,
-        ),
-        (&[(process_started_at(5, 50), logind)], 5),
+        (&[(1, 0, "systemd"), logind], 1),
+        (&[logind], 5),
     ];
     for (holders, owner) in cases {
         assert_eq!(owners(holders), [(owner, bytes(5))], "{holders:?}");

@@ -1,4 +1,4 @@
-//! `cargo bench -p gpukill-tests --bench judge`: the cost of evaluating one sample, with 10,000
+//! `cargo bench -p gpukill-tests --bench evaluate`: the cost of evaluating one sample, with 10,000
 //! processes and 1,000 rules, and with a common box and a common rule file.
 #![forbid(unsafe_code)]
 #![allow(

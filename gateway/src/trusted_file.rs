@@ -1,0 +1,150 @@
+//! Files that decide who may read: no other user may have written them. They are read again when
+//! they change.
+
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// The longest file, in bytes: a chain of certificates, or hundreds of tokens.
+const MAX_BYTES: u64 = 256 << 10;
+
+/// The mode bits that let others than the owner write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The mode bit that lets every user read.
+const ALL_READ: u32 = 0o004;
+
+/// Tells two contents of a path apart without reading them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    /// The stamp of the file at this path; `None` if there is none.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|it| Self::new(&it))
+    }
+
+    fn new(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            // Changes also with owner and mode.
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// Whether every user may read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Secrecy {
+    /// Every user may.
+    Public,
+    /// Only the owner and a group may.
+    Secret,
+}
+
+/// Reads a regular file that only its owner may write: root, or the user of the gateway.
+///
+/// # Errors
+/// `NotFound` if there is none; else why it cannot be read, or is not trusted.
+pub(crate) fn read(path: &Path, secrecy: Secrecy) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let metadata = file.metadata()?;
+    if let Some(why) = distrust_reason(&metadata, secrecy) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_BYTES {
+        true => Err(io::ErrorKind::FileTooLarge.into()),
+        false => Ok(bytes),
+    }
+}
+
+/// Opens a file. A pipe that nobody writes must not block.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+fn distrust_reason(metadata: &Metadata, secrecy: Secrecy) -> Option<String> {
+    let owner = metadata.uid();
+    let mode = metadata.mode();
+    if !metadata.is_file() {
+        return Some("it is not a regular file".into());
+    }
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Some(format!(
+            "it belongs to uid {owner}: change its owner to root"
+        ));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        return Some("users other than its owner may write it: chmod go-w FILE".into());
+    }
+    let is_readable = secrecy == Secrecy::Secret && mode & ALL_READ != 0;
+    is_readable.then(|| "every user may read it: chmod o-r FILE".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn file_that_others_may_write_or_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let why = |secrecy| read(&path, secrecy).map_err(|error| error.to_string());
+        assert_eq!(FileStamp::read(&path), None);
+        let missing = read(&path, Secrecy::Public).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        std::fs::write(&path, "text").unwrap();
+        for (mode, public, secret) in [
+            (0o600, Ok(b"text".to_vec()), Ok(b"text".to_vec())),
+            (0o640, Ok(b"text".to_vec()), Ok(b"text".to_vec())),
+            (
+                0o644,
+                Ok(b"text".to_vec()),
+                Err("every user may read it: chmod o-r FILE".to_owned()),
+            ),
+            (
+                0o660,
+                Err("users other than its owner may write it: chmod go-w FILE".to_owned()),
+                Err("users other than its owner may write it: chmod go-w FILE".to_owned()),
+            ),
+        ] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(why(Secrecy::Public), public, "{mode:o}");
+            assert_eq!(why(Secrecy::Secret), secret, "{mode:o}");
+        }
+        let refused = read(directory.path(), Secrecy::Public).unwrap_err();
+        assert_eq!(refused.to_string(), "it is not a regular file");
+    }
+
+    #[test]
+    fn long_file_is_refused_and_a_new_one_has_another_stamp() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![b'#'; 300 << 10]).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let long = read(&path, Secrecy::Public).unwrap_err();
+        assert_eq!(long.kind(), io::ErrorKind::FileTooLarge);
+        let stamp = FileStamp::read(&path);
+        assert_eq!(stamp, FileStamp::read(&path));
+        std::fs::write(directory.path().join("new"), "x").unwrap();
+        std::fs::rename(directory.path().join("new"), &path).unwrap();
+        assert_ne!(stamp, FileStamp::read(&path));
+    }
+}

@@ -1,0 +1,148 @@
+//! The JSON of lists: the entries of a period, parts of `list`, and rules as text.
+
+use super::schema::described;
+use super::{
+    ActionDocument, AuditDocument, BackendDocument, GapDocument, GpuDocument, ListDocument,
+    ProcessDocument, RunDocument, SCHEMA, TimelineDocument,
+};
+use crate::units::Timestamp;
+
+described! {
+    /// The period that a list covers.
+    pub struct PeriodDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        pub since: String as Timestamp,
+        pub until: String as Timestamp,
+    }
+}
+
+impl PeriodDocument {
+    /// From the first moment of a period to the first one after it.
+    #[must_use]
+    pub fn new(since: Timestamp, until: Timestamp) -> Self {
+        Self {
+            schema: SCHEMA,
+            since: since.to_rfc3339(),
+            until: until.to_rfc3339(),
+        }
+    }
+}
+
+described! {
+    /// The runs of a period, as `gpukillctl audit -o json` prints them.
+    pub struct RunsDocument {
+        #[serde(flatten)]
+        pub period: PeriodDocument,
+        pub runs: Vec<RunDocument>,
+        /// Times without samples, the oldest first.
+        pub gaps: Vec<GapDocument>,
+        /// The oldest record that is kept.
+        pub recorded_since: Option<String> as Option<Timestamp>,
+        /// Whether there are more runs.
+        pub more: bool,
+    }
+}
+
+described! {
+    /// The samples of a period, as `gpukillctl audit --samples -o json` prints them.
+    pub struct SamplesDocument {
+        #[serde(flatten)]
+        pub period: PeriodDocument,
+        pub records: Vec<AuditDocument>,
+        /// Whether there are more records.
+        pub more: bool,
+    }
+}
+
+described! {
+    /// The actions of a period, as `gpukillctl audit actions -o json` prints them.
+    pub struct ActionsDocument {
+        #[serde(flatten)]
+        pub period: PeriodDocument,
+        pub actions: Vec<ActionDocument>,
+        /// Whether there are more actions.
+        pub more: bool,
+    }
+}
+
+described! {
+    /// The events of a period, as `gpukillctl audit timeline -o json` prints them.
+    pub struct EventsDocument {
+        #[serde(flatten)]
+        pub period: PeriodDocument,
+        pub entries: Vec<TimelineDocument>,
+        /// Whether busy and idle stretches are left out.
+        pub stretches_omitted: bool,
+        /// Whether there are more entries.
+        pub more: bool,
+    }
+}
+
+described! {
+    /// The GPUs of `list`.
+    pub struct GpuListDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        pub host: String,
+        /// The start of the poll, in UTC.
+        pub ts: String as Timestamp,
+        pub polls: u64,
+        /// The state of the backend of each vendor: whether an empty list means "none".
+        pub backends: Vec<BackendDocument>,
+        pub gpus: Vec<GpuDocument>,
+    }
+}
+
+impl From<ListDocument> for GpuListDocument {
+    fn from(list: ListDocument) -> Self {
+        Self {
+            schema: list.schema,
+            host: list.host,
+            ts: list.ts,
+            polls: list.polls,
+            backends: list.backends,
+            gpus: list.gpus,
+        }
+    }
+}
+
+described! {
+    /// The processes of `list`.
+    pub struct ProcessListDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        pub host: String,
+        /// The start of the poll, in UTC.
+        pub ts: String as Timestamp,
+        pub polls: u64,
+        /// The state of the backend of each vendor: whether an empty list means "none".
+        pub backends: Vec<BackendDocument>,
+        pub procs: Vec<ProcessDocument>,
+    }
+}
+
+impl From<ListDocument> for ProcessListDocument {
+    fn from(list: ListDocument) -> Self {
+        Self {
+            schema: list.schema,
+            host: list.host,
+            ts: list.ts,
+            polls: list.polls,
+            backends: list.backends,
+            procs: list.procs,
+        }
+    }
+}
+
+described! {
+    /// The rules in force as text.
+    pub struct RulesTextDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        pub file: String,
+        /// `null` without a file: the built-in rules apply.
+        pub revision: Option<String>,
+        pub text: String,
+    }
+}
