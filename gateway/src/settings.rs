@@ -7,18 +7,16 @@ pub use url::HttpUrl;
 
 use crate::access::Access;
 use crate::args::{Args, Command};
+use crate::trusted_file::{Secrecy, read_text};
 use gpukill_proto::settings::value::{boolean, choice_error, duration, number, text};
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file that is read if it exists and no other is named.
 const USUAL_FILE: &str = "/etc/gpukill/gateway.toml";
-
-/// The longest settings file, so that another file named by mistake is not read into memory.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// All settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -357,7 +355,7 @@ impl Settings {
     pub fn load(args: &Args) -> Result<Self, String> {
         let named = args.config.as_deref();
         let path = named.unwrap_or(Path::new(USUAL_FILE));
-        let file = match read_limited(path) {
+        let file = match read_text(path, Secrecy::Public) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
                 String::new()
@@ -432,20 +430,12 @@ impl Settings {
     }
 }
 
-fn read_limited(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path)?;
-    let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if length as u64 > MAX_FILE_BYTES {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser as _;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn resolve(file: &str, words: &[&str]) -> Result<Settings, Vec<String>> {
         let words = ["gpukill-gateway"].iter().chain(words);
@@ -554,6 +544,27 @@ mod tests {
         ] {
             assert!(!is_host_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn file_that_others_may_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gateway.toml");
+        std::fs::write(&path, "[http]\nmax_streams = 7\n").unwrap();
+        let load = |mode| {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let words = ["gpukill-gateway", "--config", path.to_str().unwrap()];
+            let loaded = Settings::load(&Args::try_parse_from(words).unwrap());
+            loaded.map(|settings| settings.max_streams)
+        };
+        assert_eq!((load(0o600), load(0o644)), (Ok(7), Ok(7)));
+        for mode in [0o664, 0o646, 0o666] {
+            let why = load(mode).unwrap_err();
+            let expected = "gateway.toml: users other than its owner may write it: chmod go-w FILE";
+            assert!(why.ends_with(expected), "{mode:o}: {why}");
+        }
+        std::fs::write(&path, vec![b'#'; 300 << 10]).unwrap();
+        assert!(load(0o600).unwrap_err().contains("too large"));
     }
 
     #[test]
