@@ -128,7 +128,8 @@ impl Turns {
             let turn = Arc::clone(&self.all).acquire_owned().await.ok()?;
             Some((slow, turn))
         };
-        match tokio::time::timeout(MAX_QUEUED, turn).await {
+        let taken = tokio::time::timeout(MAX_QUEUED, turn).await;
+        match taken {
             Ok(Some((slow, turn))) => Ok(Turn {
                 _slow: slow,
                 _turn: turn,
@@ -168,7 +169,8 @@ impl Calls {
         if let Some(found) = found {
             return found.answer().await;
         }
-        // Nobody else waits for a call before that has a turn of its caller.
+        // Other requests share a call only once it has a turn of its caller: a caller that waits for
+        // its own turns keeps nobody else waiting.
         let share = self.share(requester).take(route.is_slow).await?;
         let kept = self.find_or_start(key, share, route, parameters, view)?;
         kept.answer().await

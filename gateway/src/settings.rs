@@ -37,9 +37,10 @@ pub struct Settings {
     pub certificate: Option<PathBuf>,
     /// The file of its private key.
     pub key: Option<PathBuf>,
-    /// The most connections at once.
+    /// The most connections of callers at once.
     pub max_connections: usize,
-    /// The most connections of one peer: an IP address, or a user of the Unix socket.
+    /// The most connections of one peer: an IPv4 address, an IPv6 network, or a user of the Unix
+    /// socket.
     pub max_peer_connections: usize,
     /// The most live streams at once.
     pub max_streams: usize,
@@ -149,7 +150,9 @@ pub const KEYS: &[Key<Settings>] = &[
         name: "max_connections",
         variable: "GPUKILL_GATEWAY_MAX_CONNECTIONS",
         default: "256",
-        help: "The most connections at once. Further ones are answered with 503.",
+        help: "The most connections of callers at once. A request on a further one is answered with\n\
+               503. A connection counts from its first request that the caller may make. Before\n\
+               that it is new: there are at most 128 new ones, and the oldest make room.",
         set: |settings, value| count(value).map(|it| settings.max_connections = it),
     },
     Key {
@@ -157,9 +160,9 @@ pub const KEYS: &[Key<Settings>] = &[
         name: "max_peer_connections",
         variable: "GPUKILL_GATEWAY_MAX_PEER_CONNECTIONS",
         default: "32",
-        help: "The most connections of one peer: of an IP address, or of a user of the Unix socket.\n\
-               All loopback addresses are one. Raise it where many people come through one address,\n\
-               as through SSH tunnels.",
+        help: "The most of them of one peer: of an IPv4 address, of an IPv6 network of 64 bits, or of\n\
+               a user of the Unix socket. All loopback addresses are one. Raise it where many people\n\
+               come through one address, as through SSH tunnels.",
         set: |settings, value| count(value).map(|it| settings.max_peer_connections = it),
     },
     Key {
@@ -263,8 +266,9 @@ pub const KEYS: &[Key<Settings>] = &[
         name: "headers_file",
         variable: "GPUKILL_GATEWAY_OTLP_HEADERS_FILE",
         default: "",
-        help: "A file with headers of each push, one \"Name: value\" a line, which not every user may\n\
-               read. A name without a slash is that of a credential of systemd: \"otlp-headers\".",
+        help: "A file with headers of each push, one \"Name: value\" a line. It belongs to root or to\n\
+               the user of the unit, only its owner may write it, and not every user may read it. A\n\
+               name without a slash is that of a credential of systemd: \"otlp-headers\".",
         set: |settings, value| text(value).map(|it| settings.otlp_headers_file = Some(it)),
     },
     Key {
