@@ -58,7 +58,7 @@ pub struct Evaluation {
     /// The subjects that could not be evaluated: at most [`MAX_UNEVALUATED`].
     pub undetermined: Vec<UnevaluatedRule>,
     /// The number of further subjects that could not be evaluated.
-    pub unjudged_omitted: usize,
+    pub undetermined_omitted: usize,
     /// The amounts beyond the bounds.
     pub overflow: Overflow,
 }
@@ -120,7 +120,7 @@ pub(crate) fn evaluate_within(
     Evaluation {
         records,
         undetermined,
-        unjudged_omitted: omitted,
+        undetermined_omitted: omitted,
         overflow,
     }
 }
