@@ -64,7 +64,7 @@ pub struct Evaluation {
 }
 
 /// How many unevaluated subjects of one sample are reported: one for each process of a
-/// crowded host.
+/// busy host.
 pub const MAX_UNEVALUATED: usize = 10_000;
 
 /// Evaluates a sample by these rules and the state of the samples before it.
