@@ -100,8 +100,12 @@ fn run_list<R: PagedEntry>(
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
-    if outcome.is_ok() && records.needs_coverage() {
-        records.set_coverage(request_coverage(&daemon, span, settings));
+    if outcome.is_ok() && records.lacks_coverage() {
+        let coverage = request_coverage(&daemon, span, settings);
+        if let Err(error) = &coverage {
+            messages.warn(&format!("times without samples are not known: {error}"));
+        }
+        records.set_coverage(coverage.unwrap_or_default());
     }
     let selection = ListSelection {
         one,
@@ -122,8 +126,12 @@ struct ListSelection<'a> {
     users: &'a str,
 }
 
-/// What is recorded of a time range; nothing where the daemon does not answer.
-fn request_coverage(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Coverage {
+/// What is recorded of a time range. Pages of samples do not have it, so it comes with a run.
+fn request_coverage(
+    daemon: &Daemon,
+    span: TimeSpan,
+    settings: &Settings,
+) -> Result<Coverage, Error> {
     let query = RunQuery {
         filter: AuditFilter::for_period(span.since, span.until),
         unit: RunUnit::Process,
@@ -132,14 +140,11 @@ fn request_coverage(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Cov
         limit: 1,
     };
     let timeout = RequestTimeout::starting_now(settings.timeout);
-    let page = call!(daemon, timeout, AuditRuns { query });
-    page.map_or_else(
-        |_| Coverage::default(),
-        |page| Coverage {
-            gaps: page.gaps,
-            recorded_since: page.recorded_since,
-        },
-    )
+    let page = call!(daemon, timeout, AuditRuns { query })?;
+    Ok(Coverage {
+        gaps: Some(page.gaps),
+        recorded_since: page.recorded_since,
+    })
 }
 
 /// Maximum number of entries: without `--limit`, programs that read rows get all of them, because
@@ -328,14 +333,19 @@ fn time_span_with_default(
         Some(text) => time_input::parse(text, now, &Local)?,
         None => default(until),
     };
-    if since >= until {
-        let [since, until] =
-            [since, until].map(|at| formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local));
-        return Err(format!("the time range is empty: from {since} to {until}"));
-    }
+    check_not_empty(since, until)?;
     // Nothing was recorded before 1970, and the year 0 reads badly.
     let since = since.max(Timestamp(0));
     Ok(TimeSpan { since, until })
+}
+
+/// Refuses an empty time range, with both times in the zone in which they are typed.
+pub(super) fn check_not_empty(since: Timestamp, until: Timestamp) -> Result<(), String> {
+    if since < until {
+        return Ok(());
+    }
+    let [since, until] = [since, until].map(|at| formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local));
+    Err(format!("the time range is empty: from {since} to {until}"))
 }
 
 #[cfg(test)]
