@@ -11,7 +11,7 @@ mod series;
 mod summary;
 mod timeline;
 
-use super::list::user_lookup::unknown_users;
+use super::list::user_lookup::unknown_name_texts;
 use super::{confirm, connect, now, open_connection};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
 use crate::connect::{Daemon, RequestTimeout, call};
@@ -29,7 +29,6 @@ use gpukill_policy::select::compile_pattern;
 use gpukill_proto::audit::{
     AuditFilter, AuditPage, AuditQuery, AuditRecord, GUARD_USER, RunExtent, RunQuery, RunUnit,
 };
-use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Timestamp;
 
 /// Default without `--hours` and `--since`.
@@ -111,6 +110,7 @@ fn run_list<R: PagedEntry>(
         one,
         is_narrowed: !audit.which.conditions().is_empty(),
         users: &audit.which.users(),
+        groups: audit.which.group.as_deref().unwrap_or_default(),
     };
     finish_records(records, outcome, &selection)?;
     Ok(Exit::Done)
@@ -124,6 +124,8 @@ struct ListSelection<'a> {
     is_narrowed: bool,
     /// The typed users, separated by commas.
     users: &'a str,
+    /// The typed groups, separated by commas.
+    groups: &'a str,
 }
 
 /// What is recorded of a time range. Pages of samples do not have it, so it comes with a run.
@@ -185,28 +187,28 @@ fn finish_records<R: PagedEntry>(
     let count = records.finish(remaining, if_empty)?;
     match outcome? {
         Remaining::None if count == 0 && is_narrowed => {
-            Err(no_match(selection.one, selection.users))
+            Err(no_match(selection.one, selection.users, selection.groups))
         }
         Remaining::None | Remaining::More => Ok(count),
     }
 }
 
-/// The error when a filter matches no entry. It names the typed users that this host does not know,
-/// because they may be mistyped.
-fn no_match(one: &str, users: &str) -> Error {
-    let names = users.split(',').map(str::trim);
-    let names = names
-        .filter(|name| !name.is_empty() && *name != GUARD_USER && name.parse::<u32>().is_err());
-    let unknown: Vec<String> = unknown_users(names)
-        .iter()
-        .map(|name| sanitize(name.as_bytes(), 80))
+/// The error when a filter matches no entry. It names the typed users and groups that this host does
+/// not know, because they may be mistyped.
+fn no_match(one: &str, users: &str, groups: &str) -> Error {
+    no_match_error(format!("no {one} matches"), users, groups)
+}
+
+/// The error `what`, with the typed users and groups that this host does not know.
+fn no_match_error(what: String, users: &str, groups: &str) -> Error {
+    let users: Vec<&str> = users
+        .split(',')
+        .filter(|name| name.trim() != GUARD_USER)
         .collect();
+    let unknown = unknown_name_texts(&users.join(","), groups);
     Error::NoMatch(match unknown.is_empty() {
-        true => format!("no {one} matches"),
-        false => format!(
-            "no {one} matches: no user is called {}",
-            unknown.join(" or ")
-        ),
+        true => what,
+        false => format!("{what}: {}", unknown.join("; ")),
     })
 }
 

@@ -65,7 +65,14 @@ fn no_match_exits_8_and_prints_documents() {
             "list --pid 4000000",
             "no GPU here is used by process 4000000",
         ),
-        ("list --user zoe", "no GPU here is used by processes of zoe"),
+        (
+            "list --user root",
+            "no GPU here is used by processes of root",
+        ),
+        (
+            "list --user no-such-person",
+            "no GPU here is used by processes of no-such-person: no user is called no-such-person",
+        ),
         (
             "list --filter ^x",
             "no GPU here is used by processes like ^x",

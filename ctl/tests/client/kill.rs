@@ -253,9 +253,16 @@ fn no_match_exits_8_and_failed_driver_2() {
     let nobody = "no process that uses a GPU is selected";
     *daemon.script.killed.planned.lock().expect("not poisoned") =
         Err(Refusal::NoMatch(nobody.into()));
-    for arguments in ["kill --user alice", "kill --user alice --dry-run"] {
+    for (arguments, why) in [
+        ("kill --user root", ""),
+        ("kill --user root --dry-run", ""),
+        (
+            "kill --user no-such-person",
+            ": no user is called no-such-person",
+        ),
+    ] {
         let output = run(&daemon.socket, arguments);
-        let expected = format!("gpukillctl: {nobody}\n");
+        let expected = format!("gpukillctl: {nobody}{why}\n");
         assert_eq!(output_parts(&output), (Some(8), String::new(), expected));
     }
     let output = run(&daemon.socket, "kill --user alice --dry-run -o json");

@@ -44,6 +44,7 @@ pub(super) fn run(
         one: "entry",
         is_narrowed,
         users: wanted.user.as_deref().unwrap_or_default(),
+        groups: "",
     };
     finish_records(records, outcome, &selection)?;
     Ok(Exit::Done)

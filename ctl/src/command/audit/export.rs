@@ -38,7 +38,8 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
     let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
     if records.count() == 0 && !wanted.which.conditions().is_empty() {
-        return Err(no_match("record", &wanted.which.users()));
+        let groups = wanted.which.group.as_deref().unwrap_or_default();
+        return Err(no_match("record", &wanted.which.users(), groups));
     }
     let count = records.finish()?;
     if !is_to_stdout {
