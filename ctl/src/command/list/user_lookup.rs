@@ -170,6 +170,6 @@ mod tests {
             name_with_closest("ml-studnets", &known),
             "ml-studnets (did you mean ml-students?)"
         );
-        assert_eq!(name_with_closest("a\nb", &known), "a\\nb");
+        assert_eq!(name_with_closest("a\nb", &known).lines().count(), 1);
     }
 }
