@@ -134,6 +134,23 @@ fn series_is_a_table_or_a_chart() {
     }
 }
 
+#[test]
+fn sum_of_the_other_lines_is_named() {
+    use crate::output::audit::series::{lines, plot_lines};
+
+    let mut shown = series(false);
+    shown.lines[1].owner = None;
+    let style = style(Some(100));
+    for screen in [lines(&shown, DAY, &style), plot_lines(&shown, DAY, &style)] {
+        let screen = text(&screen, &style);
+        assert!(screen.contains(" 2 others  "), "{screen}");
+        assert!(!screen.contains(" more"), "{screen}");
+    }
+    let document = SeriesDocument::from(&shown);
+    let summed = document.series.iter().map(|line| line.summed_lines);
+    assert_eq!(summed.collect::<Vec<_>>(), [None, Some(2)]);
+}
+
 /// The buckets of days begin at midnight in UTC, which west of it is the evening before.
 #[test]
 fn day_that_begins_at_another_time_has_it() {
