@@ -157,7 +157,7 @@ fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, style: &Outpu
 
 #[test]
 fn list_gpus_at_every_width() {
-    check_widths("list", &[120, 100, 80], WRAPPED, |style| {
+    check_widths("list", &[160, 120, 100, 80], WRAPPED, |style| {
         listed(&snapshot(), &view(Rows::Gpus), style)
     });
     check(
@@ -168,7 +168,7 @@ fn list_gpus_at_every_width() {
 
 #[test]
 fn list_details_at_every_width() {
-    check_widths("details", &[120, 100, 80], WRAPPED, |style| {
+    check_widths("details", &[160, 120, 100, 80], WRAPPED, |style| {
         listed(&snapshot(), &view(Rows::Processes), style)
     });
     let all = View {
