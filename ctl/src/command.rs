@@ -18,7 +18,7 @@ pub(crate) mod status;
 mod web;
 
 use crate::args::{Command, Completions, command, completions};
-use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, call, choose_socket};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
@@ -126,7 +126,8 @@ fn connect(
     timeout: RequestTimeout,
     messages: Messages,
 ) -> Result<Daemon, Error> {
-    connect_with_hooks(settings, timeout, messages, &mut NoHooks)
+    let line = &mut Spinner::waiting_for_daemon(messages);
+    connect_with_hooks(settings, timeout, messages, line)
 }
 
 /// Connects, with a timeout of its own.
