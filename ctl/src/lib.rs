@@ -80,6 +80,7 @@ fn run_command(cli: &Cli, messages: &mut Messages) -> Result<Exit, Error> {
     };
     // A missing socket is reported later, by the command.
     let socket = connect::choose_socket(settings.socket.as_deref()).unwrap_or_default();
-    *messages = Messages::new(settings.log_level, DaemonKind::from_socket(&socket));
+    *messages = Messages::new(settings.log_level, DaemonKind::from_socket(&socket))
+        .with_wait_lines(&settings);
     command::run(&cli.command, &settings, *messages)
 }

@@ -185,7 +185,7 @@ const fn past(run: CallFn) -> Source {
     call(run, 5, 60, true)
 }
 
-/// A call that scans all processes, or judges the history.
+/// A call that scans all processes, or evaluates the history.
 const fn long_scan(run: CallFn) -> Source {
     call(run, 60, 60, true)
 }

@@ -52,7 +52,8 @@ pub(super) fn forget(
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
     let gpu = wanted.gpu.clone();
-    for device in call!(daemon, timeout, ForgetGpus { gpu })? {
+    let forgotten = call!(daemon, timeout, ForgetGpus { gpu })?;
+    for device in forgotten {
         let (index, id) = (device.index, device.id.0);
         print(&format!("GPU {index} ({id}) is not listed any more\n"))?;
     }

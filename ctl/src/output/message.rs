@@ -2,10 +2,11 @@
 //! written is dropped.
 
 use super::print;
+use super::spinner::Spinner;
 use super::style::{Symbols, is_stderr_terminal, stderr_width};
 use super::text::{escaped, wrap};
 use crate::exit::{DaemonKind, Error, Exit};
-use crate::settings::LogLevel;
+use crate::settings::{LogLevel, Settings};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::io::{self, Write as _};
 
@@ -14,6 +15,7 @@ use std::io::{self, Write as _};
 pub(crate) struct Messages {
     level: LogLevel,
     daemon_kind: DaemonKind,
+    shows_wait_lines: bool,
 }
 
 impl Default for Messages {
@@ -28,7 +30,21 @@ impl Messages {
         Self {
             level,
             daemon_kind: runs,
+            shows_wait_lines: false,
         }
+    }
+
+    /// Shows on a terminal what a long wait is for, if the settings allow that.
+    pub(crate) fn with_wait_lines(self, settings: &Settings) -> Self {
+        Self {
+            shows_wait_lines: Spinner::is_enabled(settings),
+            ..self
+        }
+    }
+
+    /// Whether long waits may be shown.
+    pub(crate) const fn shows_wait_lines(self) -> bool {
+        self.shows_wait_lines
     }
 
     /// The error that ended the run, and a hint.

@@ -35,10 +35,11 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
         messages,
     )?;
     // Between records on the same terminal the progress line would be in the way.
-    let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
+    let line = Spinner::waiting_for("the records", settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
     if records.count() == 0 && !wanted.which.conditions().is_empty() {
-        return Err(no_match("record", &wanted.which.users()));
+        let groups = wanted.which.group.as_deref().unwrap_or_default();
+        return Err(no_match("record", &wanted.which.users(), groups));
     }
     let count = records.finish()?;
     if !is_to_stdout {
@@ -76,7 +77,7 @@ fn request_pages(
             limit,
         };
         let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Audit { query })?;
+        let page = call!(daemon, timeout, &mut line, Audit { query })?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.set_text(export_progress(records.count(), last.at, settings));

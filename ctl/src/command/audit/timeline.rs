@@ -59,6 +59,7 @@ pub(super) fn run(
         one: "entry",
         is_narrowed,
         users: wanted.user.as_deref().unwrap_or_default(),
+        groups: "",
     };
     let count = finish_records(printer, outcome, &selection)?;
     if settings.output_format == Format::Table && stretches_omitted && count > 0 {
