@@ -101,7 +101,7 @@ impl ProcessReader {
         users: &Users,
     ) -> BTreeMap<u32, ProcessMetadata> {
         let root = self.root.clone();
-        let mut family = AncestorCache::new(&root, self.view);
+        let mut family = AncestorCache::new(&root, self.view, self.uid_min);
         let mut boot = None;
         let before = self.cached.len();
         self.cached.retain_entries(|pid, _| pids.contains(pid));
@@ -280,7 +280,7 @@ impl ProcessReader {
             lineage: ProcessLineage {
                 executable: person.executable.known().cloned(),
                 namespace_creator: maker,
-                ..lineage(pid, stat, uid)
+                ..lineage(pid, stat, uid, self.uid_min)
             },
             ancestors,
             details: Arc::new(person),
