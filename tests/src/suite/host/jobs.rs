@@ -135,7 +135,10 @@ fn panes_of_a_scoped_tmux_are_two_jobs() {
     let below = |pid, parent| FakeProcessDetails {
         parent,
         group: pid,
-        session: if parent == 1 || parent == 10 { pid } else { parent },
+        session: match parent {
+            1 | 10 => pid,
+            pane => pane,
+        },
         ..FakeProcessDetails::default()
     };
     let family = [
