@@ -12,6 +12,7 @@ mod units;
 
 use gpukill_proto::model::{Container, Job, ProcessKey, SchedulerJob, Unit};
 use gpukill_proto::reading::Reading;
+pub use script::runs_notebook_kernel;
 pub(crate) use script::{InterpreterTarget, interpreter_target};
 pub(crate) use session_hosts::may_be_session_host as is_called_like_a_keeper;
 pub(crate) use session_hosts::{executable_name, is_session_host, is_session_server};
