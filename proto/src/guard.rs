@@ -7,7 +7,7 @@ mod queries;
 mod replay;
 mod rule;
 
-pub use open_violation::{MilderPolicy, OpenViolation, RulesDoubt, WarnedOwner};
+pub use open_violation::{MilderPolicy, OpenViolation, RulesDoubt, UnfinishedEnd, WarnedOwner};
 pub use process_status::{AppliedLimit, MAX_GUARD_ENTRIES, ProcessGuardStatus};
 pub use queries::{
     EditReport, GuardReport, GuardSummary, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, OwnWarning,

@@ -96,6 +96,7 @@ mod tests {
             deadline: Some(Timestamp(2)),
             readers: Vec::new(),
             ended_at: Some(Timestamp(2)),
+            unfinished_end: None,
             evidence: Evidence {
                 measured: None,
                 since: Timestamp(0),

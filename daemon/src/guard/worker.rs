@@ -12,7 +12,9 @@ use gpukill_policy::guard::device_losses::DeviceLosses;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
 use gpukill_policy::guard::sample::GuardSample;
 use gpukill_policy::guard::{CompiledRules, evaluate};
-use gpukill_proto::guard::{EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::guard::{
+    EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep, UnfinishedEnd,
+};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -217,8 +219,9 @@ impl GuardWorker {
         let mut open = memory.violations();
         // An end that was decided now cannot start, and is withdrawn.
         if self.has_save_failed {
-            for violation in open.iter_mut().filter(|it| it.ended_at == evaluated_at) {
-                violation.ended_at = None;
+            let began = evaluated_at.map(UnfinishedEnd::UnderWay);
+            for violation in open.iter_mut().filter(|it| it.unfinished_end == began) {
+                violation.unfinished_end = None;
             }
         }
         let snoozes = memory.snoozes().to_vec();

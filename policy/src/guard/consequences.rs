@@ -123,6 +123,7 @@ pub fn violation_under(
         deadline: None,
         readers: Vec::new(),
         ended_at: None,
+        unfinished_end: None,
         message: response.message.clone(),
         evidence: Evidence {
             is_service_only_warned,

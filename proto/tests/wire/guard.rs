@@ -10,7 +10,8 @@ use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement, MilderPolicy,
     OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus, RuleCounts,
     RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey, SnoozedRule,
-    Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject, WarnedOwner,
+    UnfinishedEnd, Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject,
+    WarnedOwner,
 };
 use gpukill_proto::model::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::rogue::Threat;
@@ -210,6 +211,7 @@ fn open_violations() -> Vec<OpenViolation> {
         snoozed_until: Some(AT),
         not_broken_since: Some(AT),
         ended_at: None,
+        unfinished_end: Some(UnfinishedEnd::Survived(AT)),
         evidence: evidence(),
         message: None,
     };

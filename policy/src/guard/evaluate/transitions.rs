@@ -384,7 +384,7 @@ impl<'l> RuleEvaluation<'l, '_> {
         if !is_repeated {
             self.breaker.add(counted, person, at);
         }
-        violation.record_ended(at);
+        violation.record_chosen(at, self.is_dry_run());
         if self.is_dry_run() {
             let processes = chosen.runs.iter().map(|run| pid_start(self.context, *run));
             let open = violation.to_open_violation(self.rule, subject);

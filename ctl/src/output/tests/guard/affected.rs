@@ -3,7 +3,7 @@
 use super::*;
 use crate::output::guard::{EditEffect, PreviousState};
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
-use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind};
+use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind, UnfinishedEnd};
 
 /// One row for each violation, with the text about its end.
 fn ends(open: Vec<OpenViolation>, mode: GuardMode) -> String {
@@ -50,6 +50,18 @@ fn violation_shows_over_snoozed_or_service() {
     service.rule.kind = RuleKind::Waste;
     let screen = ends(vec![service], GuardMode::Soft);
     assert!(screen.contains("  for waste only warned  "), "{screen}");
+    for (unfinished, expected) in [
+        (UnfinishedEnd::UnderWay(NOW), "  1 ending since 14:02  "),
+        (
+            UnfinishedEnd::Survived(NOW.plus_seconds(-60)),
+            "  1 survived 14:01  ",
+        ),
+    ] {
+        let mut stubborn = soft();
+        stubborn.unfinished_end = Some(unfinished);
+        let screen = ends(vec![stubborn], GuardMode::Soft);
+        assert!(screen.contains(expected), "{screen}");
+    }
 }
 
 #[test]
