@@ -367,7 +367,10 @@ impl Guard {
             );
             FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
+        let refused = self.status().refused_files.clone().into_iter();
+        let refused = refused.map(|what| FaultCause::new(FaultCode::StateRefused, what));
         wrong
+            .chain(refused)
             .chain(stopped)
             .chain(stopped_for_others)
             .chain(doubted)

@@ -6,6 +6,7 @@ use super::sample::to_guard_sample;
 use super::saved_state::{SavedExtent, SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
 use crate::log_events::{EventSubject, event};
+use crate::state_file;
 use crate::store::{Sample, Store};
 use chrono::Local;
 use gpukill_policy::guard::device_losses::DeviceLosses;
@@ -164,6 +165,7 @@ impl GuardWorker {
     fn update_history(&mut self, sample: &GuardSample) {
         if self.forget_ended(sample) {
             self.saved_at = sample.until;
+            self.publish(None);
         }
     }
 
@@ -227,6 +229,7 @@ impl GuardWorker {
         let snoozes = memory.snoozes().to_vec();
         let today = self.state.counts.clone();
         let overflow = self.overflow;
+        let refused_files = state_file::refusals(&self.directory);
         let in_force = &self.in_force.borrow().rules;
         let evaluated_by = evaluated_at.map(|_| Arc::clone(&in_force.compiled));
         self.status.send_modify(|status| {
@@ -244,6 +247,7 @@ impl GuardWorker {
                 snoozes,
                 is_unsaved: self.has_save_failed,
                 is_saved_in_part: self.saved_extent == SavedExtent::Part,
+                refused_files,
             });
         });
     }
