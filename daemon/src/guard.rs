@@ -24,12 +24,12 @@ use chrono::Local;
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
 use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand};
-use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
 use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
 use gpukill_policy::guard::enforcement::order::SnoozeRequest;
 use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_policy::guard::schedule::LocalTime;
+use gpukill_policy::guard::{SavedPart, SnoozeError};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision,
@@ -39,7 +39,6 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use rules::GuardRuleStore;
 pub(crate) use rules::GuardRulesInForce;
-use saved_state::SavedExtent;
 pub(crate) use status::GuardStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -129,7 +128,8 @@ impl Guard {
             store,
             saved_at: Timestamp::default(),
             has_save_failed: false,
-            saved_extent: SavedExtent::Whole,
+            saved_part: SavedPart::WHOLE,
+            whole_tried_at: Timestamp::default(),
             overflow: 0,
             terminals: settings.terminals,
             enforcer: None,
@@ -340,15 +340,17 @@ impl Guard {
             FaultCause::new(
                 FaultCode::ViolationsUntracked,
                 "its state is too large to be saved as a whole: a restart forgets measurements, \
-                 and violations of the people who have the most",
+                 and warnings and grace periods of the people with the most violations; write \
+                 fewer rules, or restart gpukilld when fewer jobs run",
             )
         });
         // The number changes all the time: `guard status` reports it.
         let untracked = (self.status().overflow > 0).then(|| {
             FaultCause::new(
                 FaultCode::ViolationsUntracked,
-                "it has no room for all violations, and drops some of the people who have the \
-                 most: see gpukillctl guard status",
+                "it has no room for all violations: people with very many are not warned of some, \
+                 and no job is ended for these; write fewer rules, or have these people start \
+                 fewer jobs: see gpukillctl guard status",
             )
         });
         let wrong = self.store.fault().into_iter();

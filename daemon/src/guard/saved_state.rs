@@ -36,14 +36,6 @@ struct GuardStateFile<'a> {
     today: Cow<'a, DailyCounts>,
 }
 
-/// How much of the state a file has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SavedExtent {
-    Whole,
-    /// The whole is too large: the state of people with the most jobs is left out.
-    Part,
-}
-
 /// Loads the state, and the rules that were in force last. A file that is broken or of another
 /// version counts as empty.
 pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<String>) {
@@ -82,7 +74,7 @@ pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<Str
     (remembered, rules)
 }
 
-/// Saves the state, or the part of it that fits.
+/// Saves this part of the state, or a smaller one that fits, and returns which.
 ///
 /// # Errors
 /// If the file cannot be written; it is unchanged then.
@@ -90,17 +82,18 @@ pub(super) fn save(
     directory: &Path,
     boot: &str,
     rules: &str,
-    remembered: &SavedGuardState,
-) -> std::io::Result<SavedExtent> {
-    save_within(directory, (boot, rules), remembered, MAX_WRITTEN_BYTES)
+    (remembered, part): (&SavedGuardState, SavedPart),
+) -> std::io::Result<SavedPart> {
+    let limits = (part, MAX_WRITTEN_BYTES);
+    save_within(directory, (boot, rules), remembered, limits)
 }
 
 fn save_within(
     directory: &Path,
     (boot, rules): (&str, &str),
     remembered: &SavedGuardState,
-    longest: usize,
-) -> std::io::Result<SavedExtent> {
+    (mut part, longest): (SavedPart, usize),
+) -> std::io::Result<SavedPart> {
     let to_text = |memory: &GuardState| {
         let first = remembered.history.first_seen.iter();
         let written = GuardStateFile {
@@ -116,23 +109,21 @@ fn save_within(
         };
         state_file::to_text_within(&written, longest)
     };
-    let mut part = SavedPart::WHOLE;
-    let mut made = to_text(&remembered.state)?;
     let text = loop {
+        let made = match part == SavedPart::WHOLE {
+            true => to_text(&remembered.state)?,
+            false => to_text(&remembered.state.to_part(part))?,
+        };
         match made {
             Some(text) => break text,
             None => {
                 let reduced = part.reduced();
                 part = reduced.ok_or_else(|| std::io::Error::other("it is too large"))?;
-                made = to_text(&remembered.state.to_part(part))?;
             }
         }
     };
     state_file::write_text(&file_path(directory), &text)?;
-    Ok(match part == SavedPart::WHOLE {
-        true => SavedExtent::Whole,
-        false => SavedExtent::Part,
-    })
+    Ok(part)
 }
 
 /// More than is ever written.
@@ -180,15 +171,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let state = state_about(500);
-        let save_within = |longest| save_within(path, ("boot", "# Ours."), &state, longest);
-        assert_eq!(save_within(MAX_WRITTEN_BYTES).unwrap(), SavedExtent::Whole);
+        let save_within = |part, longest| {
+            save_within(path, ("boot", "# Ours."), &state, (part, longest))
+        };
+        let (whole, longest) = (SavedPart::WHOLE, MAX_WRITTEN_BYTES);
+        assert_eq!(save_within(whole, longest).unwrap(), whole);
         assert_eq!(loaded_jobs(path), 500);
-        let whole = std::fs::metadata(file_path(path)).unwrap().len();
-        let almost = usize::try_from(whole).unwrap() - 1;
-        assert_eq!(save_within(almost).unwrap(), SavedExtent::Part);
+        let bytes = std::fs::metadata(file_path(path)).unwrap().len();
+        let almost = usize::try_from(bytes).unwrap() - 1;
+        let part = save_within(whole, almost).unwrap();
+        assert_eq!((part == whole, loaded_jobs(path)), (false, 256));
+        // The next save does not try more than that.
+        assert_eq!(save_within(part, longest).unwrap(), part);
         assert_eq!(loaded_jobs(path), 256);
         // What is always kept does not fit: the file stays.
-        assert!(save_within(100).is_err());
+        assert!(save_within(whole, 100).is_err());
         assert_eq!(loaded_jobs(path), 256);
     }
 }

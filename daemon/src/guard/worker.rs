@@ -3,7 +3,7 @@
 use super::enforcement::{GuardEnforcer, SnoozeCommand};
 use super::notify::{notify_users, without_ends};
 use super::sample::to_guard_sample;
-use super::saved_state::{SavedExtent, SavedGuardState, save};
+use super::saved_state::{SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
 use crate::log_events::{EventSubject, event};
 use crate::state_file;
@@ -12,7 +12,7 @@ use chrono::Local;
 use gpukill_policy::guard::device_losses::DeviceLosses;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
 use gpukill_policy::guard::sample::GuardSample;
-use gpukill_policy::guard::{CompiledRules, evaluate};
+use gpukill_policy::guard::{CompiledRules, SavedPart, evaluate};
 use gpukill_proto::guard::{
     EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep, UnfinishedEnd,
 };
@@ -41,8 +41,14 @@ pub(super) enum GuardCommand {
     Stop,
 }
 
-/// How often the state is saved if no decision was made meanwhile, in milliseconds.
-const SAVE_INTERVAL_MS: i64 = 60_000;
+/// How often the state is saved if no decision was made meanwhile; and how often all of it is
+/// tried where only a part fits.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Whether less than the interval has passed since then.
+fn is_recent(then: Timestamp, now: Timestamp) -> bool {
+    now.since(then) < SAVE_INTERVAL
+}
 
 /// The state of the thread.
 pub(super) struct GuardWorker {
@@ -55,8 +61,9 @@ pub(super) struct GuardWorker {
     pub(super) store: Store,
     pub(super) saved_at: Timestamp,
     pub(super) has_save_failed: bool,
-    /// How much of the state was saved last.
-    pub(super) saved_extent: SavedExtent,
+    /// The part of the state that was saved last, and when the whole was last tried.
+    pub(super) saved_part: SavedPart,
+    pub(super) whole_tried_at: Timestamp,
     /// How much of the last sample exceeded the limits.
     pub(super) overflow: u64,
     /// The directory of the terminals, if users are notified there.
@@ -171,8 +178,7 @@ impl GuardWorker {
 
     /// Whether the state was last saved long before this sample.
     fn is_save_due(&self, sample: &GuardSample) -> bool {
-        let age = sample.until.since(self.saved_at);
-        age >= Duration::from_millis(SAVE_INTERVAL_MS.unsigned_abs())
+        !is_recent(self.saved_at, sample.until)
     }
 
     /// Removes processes that have ended from the history: periodically, and if there are many.
@@ -189,15 +195,24 @@ impl GuardWorker {
     /// Saves the state; returns whether that succeeded.
     pub(super) fn save(&mut self, at: Option<Timestamp>) -> bool {
         let rules = Arc::clone(&self.in_force.borrow().text);
-        let saved = save(&self.directory, &self.boot, &rules, &self.state);
+        // Each part that does not fit costs as much as the largest that does.
+        let now = at.unwrap_or(self.saved_at);
+        let first = match is_recent(self.whole_tried_at, now) {
+            true => self.saved_part,
+            false => SavedPart::WHOLE,
+        };
+        if first == SavedPart::WHOLE {
+            self.whole_tried_at = now;
+        }
+        let saved = save(&self.directory, &self.boot, &rules, (&self.state, first));
         if let Some(at) = at {
             self.saved_at = at;
         }
         match saved {
-            Ok(extent) => {
+            Ok(part) => {
                 self.has_save_failed = false;
-                let before = std::mem::replace(&mut self.saved_extent, extent);
-                if (before, extent) == (SavedExtent::Whole, SavedExtent::Part) {
+                let before = std::mem::replace(&mut self.saved_part, part);
+                if before == SavedPart::WHOLE && part != SavedPart::WHOLE {
                     tracing::warn!("the state of the guard is too large: a part of it is saved");
                 }
                 true
@@ -246,7 +261,7 @@ impl GuardWorker {
                 doubt: memory.doubt(),
                 snoozes,
                 is_unsaved: self.has_save_failed,
-                is_saved_in_part: self.saved_extent == SavedExtent::Part,
+                is_saved_in_part: self.saved_part != SavedPart::WHOLE,
                 refused_files,
             });
         });

@@ -35,6 +35,11 @@ use std::sync::Arc;
 const OTHERS_STOPPED: &str = "too many jobs of containers were, or would be, ended: none is until \
                               an admin sets the mode again";
 
+/// Why the job of a user waits, while too many ends of containers count.
+pub(crate) const WAITS_FOR_OTHERS: &str = "too many jobs were, or would be, ended within ten \
+                                           minutes, most of them of containers: it waits until \
+                                           fewer count";
+
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
     context: &EvaluationContext<'_>,
@@ -373,8 +378,13 @@ impl<'l> RuleEvaluation<'l, '_> {
             // A dry run goes on and records every end. Otherwise no further job is ended.
             if !self.is_dry_run() {
                 violation.require_confirmation();
-                if self.breaker.is_stopped_for(&person)
-                    && let Some(step) = violation.record_exempt(|| OTHERS_STOPPED.to_owned())
+                let why = match self.breaker.is_stopped_for(&person) {
+                    true => OTHERS_STOPPED,
+                    false => WAITS_FOR_OTHERS,
+                };
+                // If it stopped for everybody, that is recorded.
+                if self.breaker.tripped_at().is_none()
+                    && let Some(step) = violation.record_exempt(|| why.to_owned())
                 {
                     self.record(subject, step, violation);
                 }
