@@ -7,6 +7,7 @@
 mod daily_counts;
 mod enforcement;
 mod notify;
+mod preview;
 pub(crate) mod replay;
 pub(crate) mod rules;
 pub(crate) mod sample;
@@ -59,7 +60,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a status request waits for the disk.
 const FILE_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a snooze request waits for the guard.
+/// How long a snooze request, or a preview of rules, waits for the guard.
 const SNOOZE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A moment in the local time of the host, as rules use it.
@@ -133,6 +134,7 @@ impl Guard {
             overflow: 0,
             terminals: settings.terminals,
             enforcer: None,
+            recent: Vec::new(),
         };
         std::thread::Builder::new()
             .name("guard".into())
@@ -242,6 +244,9 @@ impl Guard {
         let mode = rules.compiled.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;
+        if is_dry_run {
+            report.affected = self.affected_violations(&rules, acts);
+        }
         let status = self.status();
         if acts && let Some(doubt) = status.doubt {
             let are = if is_dry_run { "would be" } else { "are" };

@@ -2,6 +2,7 @@
 
 use super::enforcement::{GuardEnforcer, SnoozeCommand};
 use super::notify::{notify_users, without_ends};
+use super::preview::PreviewCommand;
 use super::sample::to_guard_sample;
 use super::saved_state::{SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
@@ -36,6 +37,8 @@ pub(super) enum GuardCommand {
     Outcome(Arc<Enforcement>, EnforcementOutcome, SignalStatus),
     /// A snooze request.
     Snooze(SnoozeCommand),
+    /// What would these rules do?
+    Preview(Box<PreviewCommand>),
     /// This user, an admin, resumes enforcement after it stopped.
     Resume(u32),
     Stop,
@@ -70,7 +73,12 @@ pub(super) struct GuardWorker {
     pub(super) terminals: Option<PathBuf>,
     /// Ends jobs; `None` while the daemon starts.
     pub(super) enforcer: Option<Box<GuardEnforcer>>,
+    /// The last samples that describe an interval, newest first: previews evaluate them.
+    pub(super) recent: Vec<GuardSample>,
 }
+
+/// How many samples a preview has: a late poll leaves one without some readings.
+const MAX_RECENT: usize = 2;
 
 impl GuardWorker {
     /// Runs until a command stops it or no sender is left.
@@ -96,6 +104,7 @@ impl GuardWorker {
                     self.record_outcome(&enforcement, (outcome, signals))
                 }
                 GuardCommand::Snooze(command) => self.snooze(command),
+                GuardCommand::Preview(command) => self.preview(&command),
                 GuardCommand::Resume(uid) => self.resume(uid),
                 GuardCommand::Stop => break,
             }
@@ -114,6 +123,7 @@ impl GuardWorker {
         let guard_sample = to_guard_sample(sample, &mut self.state.history, &Local);
         if rules.rules().mode == GuardMode::Disabled {
             self.update_history(&guard_sample);
+            self.keep_sample(guard_sample);
             return;
         }
         let memory = &mut self.state.state;
@@ -148,6 +158,15 @@ impl GuardWorker {
                 false => without_ends(records),
             };
             notify_users(dev, &records, &rules, &self.state.state);
+        }
+        self.keep_sample(guard_sample);
+    }
+
+    /// Keeps a sample for previews, unless it describes a moment only.
+    fn keep_sample(&mut self, sample: GuardSample) {
+        if sample.observed_ms > 0 {
+            self.recent.insert(0, sample);
+            self.recent.truncate(MAX_RECENT);
         }
     }
 

@@ -54,8 +54,8 @@ pub(crate) struct ConfirmedViolation {
     /// In a dry run: the jobs that would have been ended and are still present.
     #[serde(with = "pairs")]
     pub(crate) simulated: BTreeMap<JobPart, SimulatedEnd>,
-    /// Whether it was recorded that no job can be ended.
-    was_exempt: bool,
+    /// Why no job can be ended, once this was recorded.
+    pub(crate) exempt: Option<String>,
     /// A chosen job that the guard leaves to others, once this was recorded.
     pub(crate) left_to: Option<JobKey>,
     pub(crate) evidence: LazyEvidence,
@@ -125,7 +125,7 @@ impl ViolationState {
                 ended_at: None,
                 unfinished_end: None,
                 simulated: BTreeMap::new(),
-                was_exempt: false,
+                exempt: None,
                 left_to: None,
                 evidence: evidence.clone(),
                 message: response.message.clone(),
@@ -314,8 +314,10 @@ impl ConfirmedViolation {
     }
 
     fn record_exempt(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
-        let was_said = std::mem::replace(&mut self.was_exempt, true);
-        (!was_said).then(|| GuardStep::Exempt(why()))
+        if self.exempt.is_some() {
+            return None;
+        }
+        Some(GuardStep::Exempt(self.exempt.insert(why()).clone()))
     }
 }
 

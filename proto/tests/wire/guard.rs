@@ -6,12 +6,12 @@ pub(super) use replays::{replay_report, requests};
 
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
-    AppliedLimit, EditReport, EnforcementOutcome, Evidence, EvidenceProcess, GuardAction,
-    GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement, MilderPolicy,
-    OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus, RuleCounts,
-    RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey, SnoozedRule,
-    UnfinishedEnd, Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject,
-    WarnedOwner,
+    AffectedViolation, AppliedLimit, EditReport, EnforcementOutcome, Evidence, EvidenceProcess,
+    GuardAction, GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement,
+    MilderPolicy, OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus,
+    RuleCounts, RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey,
+    SnoozedRule, UnfinishedEnd, Victim, ViolationMark, ViolationPage, ViolationQuery,
+    ViolationSubject, WarnedOwner,
 };
 use gpukill_proto::model::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::rogue::Threat;
@@ -373,6 +373,10 @@ pub(super) fn edit_report() -> EditReport {
         after: RulesRevision("59cf2a0d5c1a36ab".into()),
         difference: "+a\n".into(),
         warnings: vec!["odd".into()],
+        affected: Some(vec![AffectedViolation {
+            open: open_violations().swap_remove(0),
+            exempt: Some("protected".into()),
+        }]),
     }
 }
 

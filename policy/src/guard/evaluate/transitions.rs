@@ -367,7 +367,8 @@ impl<'l> RuleEvaluation<'l, '_> {
         };
         let person = PersonKey::from(&chosen.victim.job.owner);
         // The violation is still due with the next sample.
-        if !self.is_dry_run() && !ended.has_slot(&person) {
+        let is_preview = self.context.compiled_rules.is_preview();
+        if !self.is_dry_run() && !is_preview && !ended.has_slot(&person) {
             return;
         }
         let is_repeated = chosen.is_repeated && self.breaker.allows_retry(&person, max_ended);

@@ -108,6 +108,7 @@ fn turned(
         mode,
         previous: was,
         open: Ok(open),
+        exempt: Vec::new(),
     };
     EffectScreen { effect, doing }
 }
