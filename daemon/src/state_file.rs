@@ -223,7 +223,10 @@ mod tests {
                 panic!("{faults:?}");
             };
             assert!(fault.starts_with(&begins), "{fault}");
-            assert!(fault.contains("(it is broken, or another version"), "{fault}");
+            assert!(
+                fault.contains("(it is broken, or another version"),
+                "{fault}"
+            );
             std::fs::remove_file(&refused).unwrap();
             assert_eq!(refusals(directory), [""; 0]);
         }

@@ -250,7 +250,8 @@ fn by_service(all: &[OpenViolation]) -> Vec<Vec<&OpenViolation>> {
     let mut services: Vec<Vec<&OpenViolation>> = Vec::new();
     for open in all {
         let is_of_it = |it: &&mut Vec<&OpenViolation>| {
-            it.first().is_some_and(|first| first.subject == open.subject)
+            it.first()
+                .is_some_and(|first| first.subject == open.subject)
         };
         match services.iter_mut().find(is_of_it) {
             Some(of_service) => of_service.push(open),
@@ -262,11 +263,7 @@ fn by_service(all: &[OpenViolation]) -> Vec<Vec<&OpenViolation>> {
 
 /// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; default: idle, for
 /// idleness only warned; rule waste: waste, for waste only warned`
-fn idle_service_text(
-    of_service: &[&OpenViolation],
-    now: Timestamp,
-    style: &OutputStyle,
-) -> String {
+fn idle_service_text(of_service: &[&OpenViolation], now: Timestamp, style: &OutputStyle) -> String {
     let Some(first) = of_service.first() else {
         return String::new();
     };

@@ -1,5 +1,5 @@
-//! Previews of rules: what the guard would do next if an edit was made. The guard evaluates the rules
-//! on a copy of its state, and each job that it would end is planned as for its end.
+//! Previews of rules: what the guard would do next if an edit was made. The guard evaluates the
+//! rules on a copy of its state, and each job that it would end is planned as for its end.
 
 use super::rules::GuardRuleSet;
 use super::worker::{GuardCommand, GuardWorker};
@@ -80,10 +80,8 @@ impl Guard {
         }
         violations.sort_indirect_by_key(ends_none);
         let affected = violations.into_iter().take(MAX_AFFECTED_VIOLATIONS);
-        let affected = affected.map(|PreviewedViolation { open, exempt, .. }| AffectedViolation {
-            open,
-            exempt,
-        });
+        let affected = affected
+            .map(|PreviewedViolation { open, exempt, .. }| AffectedViolation { open, exempt });
         Some(affected.collect())
     }
 }

@@ -171,9 +171,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let state = state_about(500);
-        let save_within = |part, longest| {
-            save_within(path, ("boot", "# Ours."), &state, (part, longest))
-        };
+        let save_within =
+            |part, longest| save_within(path, ("boot", "# Ours."), &state, (part, longest));
         let (whole, longest) = (SavedPart::WHOLE, MAX_WRITTEN_BYTES);
         assert_eq!(save_within(whole, longest).unwrap(), whole);
         assert_eq!(loaded_jobs(path), 500);

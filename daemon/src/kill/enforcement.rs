@@ -102,7 +102,8 @@ impl KillService {
             let facts = facts.get_or_insert_with(|| enforcement_facts(&environment));
             violation.exempt = match facts {
                 Ok(facts) => {
-                    let planned = plan_by_facts(enforcement, rules, facts, &environment, &published);
+                    let planned =
+                        plan_by_facts(enforcement, rules, facts, &environment, &published);
                     planned.err().and_then(|outcome| outcome.why)
                 }
                 Err(why) => Some(why.clone()),

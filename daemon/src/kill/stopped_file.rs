@@ -186,7 +186,11 @@ mod tests {
             let note = StoppedFile::start_empty(file, "boot").unwrap();
             note.write(0, key(7, 70));
             std::fs::set_permissions(&name, PermissionsExt::from_mode(mode)).unwrap();
-            let expected = if mode == 0o600 { vec![key(7, 70)] } else { vec![] };
+            let expected = if mode == 0o600 {
+                vec![key(7, 70)]
+            } else {
+                vec![]
+            };
             assert_eq!(left_in(directory.path(), "boot"), expected);
         }
         if !rustix::process::geteuid().is_root() {

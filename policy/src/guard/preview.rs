@@ -85,9 +85,8 @@ fn preview_sample(
     let open = open.filter(|open| open.not_broken_since.is_none());
     let previewed = open.map(|open| {
         let mut of_it = chosen.iter();
-        let of_it = of_it.find(|it| {
-            (&it.record.rule, &it.record.subject) == (&open.rule, &open.subject)
-        });
+        let of_it =
+            of_it.find(|it| (&it.record.rule, &it.record.subject) == (&open.rule, &open.subject));
         let exempt = match of_it {
             Some(_) => None,
             None => state
@@ -108,7 +107,12 @@ impl GuardState {
     fn exempt_reason(&self, open: &OpenViolation) -> Option<String> {
         let violations = self.violations.get(&open.rule)?;
         let opened = violations.of.get(&open.subject)?.opened.as_ref()?;
-        let left = || opened.left_to.as_ref().map(|_| LEFT_TO_SCHEDULER.to_owned());
+        let left = || {
+            opened
+                .left_to
+                .as_ref()
+                .map(|_| LEFT_TO_SCHEDULER.to_owned())
+        };
         // A job that waits is ended later.
         let exempt = opened.exempt.clone().filter(|why| why != WAITS_FOR_OTHERS);
         exempt.or_else(left)

@@ -20,7 +20,7 @@ pub(crate) struct EditEffect {
     pub(crate) previous: PreviousState,
     /// The open violations, each with its consequence; or why they are not known.
     pub(crate) open: Result<Vec<(OpenViolation, Consequence)>, String>,
-    /// Why the guard ends no job for some of them, although the rules say so: a sentence for each.
+    /// Why the guard ends no job for some of them, although the rules say so: a line for each.
     pub(crate) exempt: Vec<String>,
 }
 

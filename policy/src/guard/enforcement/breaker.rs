@@ -61,8 +61,8 @@ impl EndTimes {
         counts.sum()
     }
 
-    /// The same if all owners who are no user of the host are one person, whose ends alone are
-    /// never too many.
+    /// The same if all owners who are no user of the host are one person. The ends of these owners
+    /// alone are never too many.
     fn count_of_users(&self, max_ended: usize) -> usize {
         let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
         for (person, ends) in &self.0 {

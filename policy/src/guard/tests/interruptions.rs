@@ -110,7 +110,9 @@ impl InterruptedGuard {
             false => SignalStatus::Unsent,
         };
         let now = self.world.now;
-        let _ = self.state.record_outcome(&enforcement, (outcome, signals), now);
+        let _ = self
+            .state
+            .record_outcome(&enforcement, (outcome, signals), now);
     }
 
     fn snooze(&mut self) {
@@ -137,7 +139,11 @@ impl InterruptedGuard {
         for enforcement in self.state.enforcements(&evaluation.records) {
             let at = enforcement.record.at;
             let is_bobs = enforcement.job.owner.uid == Some(BOB);
-            assert!(!is_bobs || at >= self.promised, "{at:?} {:?}", self.promised);
+            assert!(
+                !is_bobs || at >= self.promised,
+                "{at:?} {:?}",
+                self.promised
+            );
             for process in &enforcement.processes {
                 let last = self.chosen.insert(*process, (at, starts));
                 if let Some((last, was_started)) = last {

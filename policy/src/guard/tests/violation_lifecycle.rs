@@ -45,11 +45,7 @@ fn warns_reminds_and_ends_after_grace() {
     let open = &guard.state.violations()[0];
     assert_eq!(
         (open.warnings, open.ended_at, open.unfinished_end),
-        (
-            3,
-            None,
-            Some(UnfinishedEnd::UnderWay(Timestamp(320_000)))
-        )
+        (3, None, Some(UnfinishedEnd::UnderWay(Timestamp(320_000))))
     );
     assert_eq!(open.warned_at, Some(Timestamp(20_000)));
     assert_eq!(open.deadline, Some(Timestamp(320_000)));

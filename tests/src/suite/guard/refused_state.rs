@@ -30,7 +30,8 @@ fn foreign_state_is_a_fault_until_it_is_removed() {
     let refused = test_box.path("state/guard.json.refused");
     let refusals = || {
         let faults = test_box.faults().into_iter();
-        let refusals = faults.filter(|(part, what)| part == "guard" && what.contains("was refused"));
+        let refusals =
+            faults.filter(|(part, what)| part == "guard" && what.contains("was refused"));
         refusals.map(|(_, what)| what).collect::<Vec<_>>()
     };
     // The second start reads the new state, and the fault is still there.

@@ -117,12 +117,18 @@ fn protected_job_is_promised_no_end() {
     let set = ["guard", "user", "set", "root", "--memory-limit", "0.5"];
     let planned = eventually("the job is listed", || {
         let planned = it.test_box.ctl(&[&set[..], &["--dry-run"]].concat());
-        planned.stdout.contains("user root: memory").then_some(planned)
+        planned
+            .stdout
+            .contains("user root: memory")
+            .then_some(planned)
     });
     let why = format!("process {sleep} is protected: the admin protects the name sleep");
     let shown = &planned.stdout;
     assert!(shown.contains(" nobody: see below "), "{shown}");
-    assert!(shown.ends_with(&format!("user root: memory: {why}\n")), "{shown}");
+    assert!(
+        shown.ends_with(&format!("user root: memory: {why}\n")),
+        "{shown}"
+    );
     // Nothing is asked where no job would be ended, and the guard then decides the same.
     let made = it.test_box.ctl(&set);
     assert_eq!(made.code, 0, "{made:?}");

@@ -64,7 +64,10 @@ fn survivor_does_not_protect_its_unit() {
     let ended = (&open["ended_at"], &open["ending_since"]);
     assert_eq!(ended, (&json!(null), &json!(null)));
     let shown = test_box.ctl(&["guard", "violations"]).stdout;
-    assert!(shown.contains(" 1 survived ") && !shown.contains(" 1 ended "), "{shown}");
+    assert!(
+        shown.contains(" 1 survived ") && !shown.contains(" 1 ended "),
+        "{shown}"
+    );
     let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["ended_today"], 0);
 
