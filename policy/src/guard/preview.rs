@@ -17,7 +17,7 @@ use gpukill_proto::units::Timestamp;
 pub struct PreviewedViolation {
     /// The violation, with the response of the rules to it.
     pub open: OpenViolation,
-    /// The job that is ended for it, once its grace period is over.
+    /// The job that is ended for it, or for another rule, once its grace period is over.
     pub chosen: Option<Enforcement>,
     /// Why no job is ended for it, if the rules would end one.
     pub exempt: Option<String>,
@@ -84,17 +84,25 @@ fn preview_sample(
     let open = state.violations().into_iter();
     let open = open.filter(|open| open.not_broken_since.is_none());
     let previewed = open.map(|open| {
-        let mut of_it = chosen.iter();
-        let of_it =
-            of_it.find(|it| (&it.record.rule, &it.record.subject) == (&open.rule, &open.subject));
+        let is_of_it = |it: &&Enforcement| {
+            (&it.record.rule, &it.record.subject) == (&open.rule, &open.subject)
+        };
+        // A job that breaks several rules is ended for the first of them.
+        let has_its_job = |it: &&Enforcement| {
+            let mut runs = open.evidence.runs.iter();
+            runs.any(|of| it.processes.contains(&(of.run.pid, of.run.start_ticks)))
+        };
+        let of_it = chosen.iter().find(is_of_it);
         let exempt = match of_it {
             Some(_) => None,
-            None => state
-                .exempt_reason(&open)
-                .or_else(|| is_stopped.then(|| BREAKER_OPENS.to_owned())),
+            None => state.exempt_reason(&open),
         };
+        let of_other = || chosen.iter().find(has_its_job).filter(|_| exempt.is_none());
+        let chosen = of_it.or_else(of_other).cloned();
+        let stopped = is_stopped && chosen.is_none();
+        let exempt = exempt.or_else(|| stopped.then(|| BREAKER_OPENS.to_owned()));
         PreviewedViolation {
-            chosen: of_it.cloned(),
+            chosen,
             exempt,
             open,
         }
