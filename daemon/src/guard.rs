@@ -7,6 +7,7 @@
 mod daily_counts;
 mod enforcement;
 mod notify;
+mod preview;
 pub(crate) mod replay;
 pub(crate) mod rules;
 pub(crate) mod sample;
@@ -24,12 +25,12 @@ use chrono::Local;
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
 use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand};
-use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
 use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
 use gpukill_policy::guard::enforcement::order::SnoozeRequest;
 use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_policy::guard::schedule::LocalTime;
+use gpukill_policy::guard::SnoozeError;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision,
@@ -60,7 +61,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a status request waits for the disk.
 const FILE_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a snooze request waits for the guard.
+/// How long a snooze request, or a preview of rules, waits for the guard.
 const SNOOZE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A moment in the local time of the host, as rules use it.
@@ -133,6 +134,7 @@ impl Guard {
             overflow: 0,
             terminals: settings.terminals,
             enforcer: None,
+            recent: Vec::new(),
         };
         std::thread::Builder::new()
             .name("guard".into())
@@ -242,6 +244,9 @@ impl Guard {
         let mode = rules.compiled.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;
+        if is_dry_run {
+            report.affected = self.affected_violations(&rules, acts);
+        }
         let status = self.status();
         if acts && let Some(doubt) = status.doubt {
             let are = if is_dry_run { "would be" } else { "are" };
@@ -342,15 +347,17 @@ impl Guard {
             FaultCause::new(
                 FaultCode::ViolationsUntracked,
                 "its state is too large to be saved as a whole: a restart forgets measurements, \
-                 and violations of the people who have the most",
+                 and warnings and grace periods of the people with the most violations; write \
+                 fewer rules, or restart gpukilld when fewer jobs run",
             )
         });
         // The number changes all the time: `guard status` reports it.
         let untracked = (status.overflow > 0).then(|| {
             FaultCause::new(
                 FaultCode::ViolationsUntracked,
-                "it has no room for all violations, and drops some of the people who have the \
-                 most: see gpukillctl guard status",
+                "it has no room for all violations: people with very many are not warned of some, \
+                 and no job is ended for these; write fewer rules, or have these people start \
+                 fewer jobs: see gpukillctl guard status",
             )
         });
         let wrong = self.store.fault().into_iter();
@@ -369,7 +376,10 @@ impl Guard {
             );
             FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
+        let refused = self.status().refused_files.clone().into_iter();
+        let refused = refused.map(|what| FaultCause::new(FaultCode::StateRefused, what));
         wrong
+            .chain(refused)
             .chain(stopped)
             .chain(stopped_for_others)
             .chain(doubted)

@@ -177,6 +177,7 @@ impl<K: RulesKind> RuleStore<K> {
                 .into_iter()
                 .chain(lint_warnings(&in_force.rules, &rules.rules))
                 .collect(),
+            affected: None,
         };
         let is_written = written.as_deref() == Some(&new);
         let reply = rules.rules.clone();

@@ -17,6 +17,7 @@ pub mod limits;
 pub mod lookback;
 pub mod notice;
 mod person_key;
+pub mod preview;
 pub mod replay;
 pub mod restarted;
 mod rule_doubt;

@@ -7,12 +7,12 @@ mod queries;
 mod replay;
 mod rule;
 
-pub use open_violation::{MilderPolicy, OpenViolation, RulesDoubt, WarnedOwner};
+pub use open_violation::{MilderPolicy, OpenViolation, RulesDoubt, UnfinishedEnd, WarnedOwner};
 pub use process_status::{AppliedLimit, MAX_GUARD_ENTRIES, ProcessGuardStatus};
 pub use queries::{
-    EditReport, GuardReport, GuardSummary, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, OwnWarning,
-    RuleSetSource, RulesRevision, RulesText, ViolationMark, ViolationPage, ViolationQuery,
-    count_jobs, find_marks,
+    AffectedViolation, EditReport, GuardReport, GuardSummary, MAX_AFFECTED_VIOLATIONS,
+    MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, OwnWarning, RuleSetSource, RulesRevision, RulesText,
+    ViolationMark, ViolationPage, ViolationQuery, count_jobs, find_marks,
 };
 pub use replay::{ReplayReport, ReplayRequest, RuleOutcome, UnevaluatedTime};
 pub use rule::{RuleCounts, RuleKind, RuleName, RuleSource};

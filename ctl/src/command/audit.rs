@@ -159,13 +159,6 @@ const fn entry_limit(typed: Option<u32>, format: Format) -> u32 {
     }
 }
 
-/// Tells a person that a table is not complete, unless the person chose its length.
-pub(super) fn note_more(rest: Remaining, typed_limit: Option<u32>, messages: Messages) {
-    if rest == Remaining::More && typed_limit.is_none() {
-        messages.notice("there are more records: --limit 0 shows all");
-    }
-}
-
 /// Finishes what was printed page by page, and returns the number of entries.
 ///
 /// # Errors

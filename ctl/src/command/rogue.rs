@@ -16,6 +16,7 @@ use crate::settings::Settings;
 use gpukill_policy::rogue::lints::{lint, lint_unknown_users, named_users};
 use gpukill_policy::rogue::read::{print_defaults, read};
 use gpukill_policy::rogue::rules::RogueRules;
+use gpukill_proto::guard::EditReport;
 use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::rogue::RogueEdit;
 use std::time::Duration;
@@ -151,7 +152,13 @@ impl HostChecks for RogueHostChecks {
         text_warnings(text)
     }
 
-    fn consequences(&self, text: &str, _: &Daemon, _: RequestTimeout) -> EditConsequences {
+    fn consequences(
+        &self,
+        text: &str,
+        _: &EditReport,
+        _: &Daemon,
+        _: RequestTimeout,
+    ) -> EditConsequences {
         EditConsequences {
             statement: read(text).map_or_else(|_| String::new(), |rules| rogue_summary(&rules)),
             effect: None,

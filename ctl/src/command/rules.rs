@@ -31,10 +31,11 @@ pub(super) trait HostChecks {
     /// Warnings about rules that mean nothing on this host, such as an unknown user.
     fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint>;
 
-    /// The consequences of replacing the rules in force by these.
+    /// The consequences of replacing the rules in force by these, as planned.
     fn consequences(
         &self,
         text: &str,
+        planned: &EditReport,
         daemon: &Daemon,
         timeout: RequestTimeout,
     ) -> EditConsequences;
@@ -282,7 +283,7 @@ pub(super) fn import(
     // Determined before the change, because the previous state is not available afterwards.
     let EditConsequences { statement, effect } = match is_nothing {
         true => EditConsequences::default(),
-        false => host_checks.consequences(text, &daemon, timeout()),
+        false => host_checks.consequences(text, &planned, &daemon, timeout()),
     };
     let shown = |report: &EditReport, doing, difference| {
         let view = EditView {

@@ -110,8 +110,10 @@ pub(crate) fn status_lines(
         rows.push(("doubt", doubt_text(report.mode, doubt), Tone::Broken));
     }
     rows.push(("today", today_text(report), Tone::Plain));
-    for (open, name) in report.idle_services.iter().zip(SERVICE_LABELS) {
-        rows.push((name, idle_service_text(open, now, style), Tone::Plain));
+    let services = by_service(&report.idle_services);
+    for (of_service, name) in services.iter().zip(SERVICE_LABELS) {
+        let text = idle_service_text(of_service, now, style);
+        rows.push((name, text, Tone::Plain));
     }
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
@@ -243,11 +245,30 @@ fn stopped_text(
 /// Only the first of several idle services has a label.
 const SERVICE_LABELS: [&str; MAX_IDLE_SERVICES] = ["services", "", "", "", "", "", "", ""];
 
-/// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; for idleness only
-/// warned`
-fn idle_service_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) -> String {
-    let evidence = &open.evidence;
-    let what = match open.rule.kind {
+/// The violations of each service: one service may break several rules.
+fn by_service(all: &[OpenViolation]) -> Vec<Vec<&OpenViolation>> {
+    let mut services: Vec<Vec<&OpenViolation>> = Vec::new();
+    for open in all {
+        let is_of_it = |it: &&mut Vec<&OpenViolation>| {
+            it.first()
+                .is_some_and(|first| first.subject == open.subject)
+        };
+        match services.iter_mut().find(is_of_it) {
+            Some(of_service) => of_service.push(open),
+            None => services.push(vec![open]),
+        }
+    }
+    services
+}
+
+/// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; default: idle, for
+/// idleness only warned; rule waste: waste, for waste only warned`
+fn idle_service_text(of_service: &[&OpenViolation], now: Timestamp, style: &OutputStyle) -> String {
+    let Some(first) = of_service.first() else {
+        return String::new();
+    };
+    let evidence = &first.evidence;
+    let what = match first.rule.kind {
         RuleKind::Waste => "almost idle",
         _ => "idle",
     };
@@ -258,18 +279,18 @@ fn idle_service_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) 
         .first()
         .and_then(violation_text::evidence_reachability);
     let reached = reached.map_or_else(String::new, |reached| format!(", {reached}"));
-    let end = violations::end_text(open, now, style);
-    let end = match end == style.symbols.placeholder() {
-        true => String::new(),
-        false => format!("; {end}"),
-    };
-    escaped(
-        &format!(
-            "{} on GPU {gpus}: {what} since {since}{reached}{end}",
-            open.subject
-        ),
-        style.symbols,
-    )
+    let mut text = format!(
+        "{} on GPU {gpus}: {what} since {since}{reached}",
+        first.subject
+    );
+    for open in of_service {
+        text.push_str(&format!("; {}", open.rule));
+        let end = violations::end_text(open, now, style);
+        if end != style.symbols.placeholder() {
+            text.push_str(&format!(", {end}"));
+        }
+    }
+    escaped(&text, style.symbols)
 }
 
 fn mode_text(report: &GuardReport) -> String {

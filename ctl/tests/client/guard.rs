@@ -25,6 +25,13 @@ fn violations_are_paged_up_to_the_limit() {
     assert_eq!(ids("--limit 0"), (down_to(1), String::new()));
     // A page without records is not the last page.
     assert_eq!(ids("--limit 5 --user root"), (Vec::new(), String::new()));
+    // As below the other lists, in a pipe too.
+    for (arguments, is_cut) in [("", true), ("--limit 7", true), ("--limit 0", false)] {
+        let output = run(&daemon.socket, &format!("guard violations {arguments}"));
+        assert_eq!(stderr(&output), "", "{arguments}");
+        let more = "\nthere are more: --limit 0 shows all\n";
+        assert_eq!(stdout(&output).ends_with(more), is_cut, "{arguments}");
+    }
 }
 
 #[test]

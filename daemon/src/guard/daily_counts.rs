@@ -65,7 +65,7 @@ impl DailyCounts {
                 GuardStep::Warned { .. } if is_first(record) => (1, 0),
                 // A real end counts when its outcome is known.
                 GuardStep::Ended(victim) if is_simulated && victim.leave_to.is_none() => (0, 1),
-                GuardStep::Outcome(outcome) if outcome.ended > 0 => (0, 1),
+                GuardStep::Outcome(outcome) if outcome.ended > 0 && outcome.left == 0 => (0, 1),
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
                 | GuardStep::Ended(_)
@@ -128,7 +128,9 @@ fn day(now: Timestamp) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::guard::{Evidence, RuleKind, RuleName, RuleSource};
+    use gpukill_proto::guard::{
+        EnforcementOutcome, Evidence, OwnedJob, RuleKind, RuleName, RuleSource,
+    };
 
     fn warned(mode: GuardMode) -> GuardRecord {
         let bob = Person {
@@ -158,6 +160,33 @@ mod tests {
             },
             message: None,
         }
+    }
+
+    #[test]
+    fn job_with_a_survivor_is_not_counted_as_ended() {
+        let mut today = DailyCounts::default();
+        for (ended, left) in [(1, 1), (0, 1), (0, 0), (2, 0)] {
+            let warned = warned(GuardMode::Soft);
+            let ViolationSubject::Person(owner) = warned.subject.clone() else {
+                panic!("{warned:?}");
+            };
+            let outcome = EnforcementOutcome {
+                job: OwnedJob {
+                    owner,
+                    id: "one".into(),
+                    shown: "one".into(),
+                },
+                ended,
+                left,
+                why: None,
+            };
+            let record = GuardRecord {
+                step: GuardStep::Outcome(outcome),
+                ..warned
+            };
+            today.add(Timestamp(0), &[record], |_| true);
+        }
+        assert_eq!(today.done().all.ended, 1);
     }
 
     #[test]

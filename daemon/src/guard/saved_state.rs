@@ -14,9 +14,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The name of the file in the state directory.
-const FILE: &str = "guard.json";
-
 /// The state that is saved.
 #[derive(Debug, Default)]
 pub(super) struct SavedGuardState {
@@ -195,7 +192,7 @@ const MAX_WRITTEN_BYTES: usize = 16 << 20;
 const LARGE_FILE_BYTES: usize = 1 << 20;
 
 fn file_path(directory: &Path) -> PathBuf {
-    directory.join(FILE)
+    directory.join(state_file::GUARD_FILE)
 }
 
 #[cfg(test)]

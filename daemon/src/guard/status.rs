@@ -35,6 +35,8 @@ pub(crate) struct GuardStatus {
     pub(crate) is_unsaved: bool,
     /// The state is too large: a part of it is saved.
     pub(crate) is_saved_in_part: bool,
+    /// The saved states that were refused and that no admin has removed since, as faults.
+    pub(crate) refused_files: Vec<String>,
 }
 
 impl GuardStatus {
@@ -96,6 +98,7 @@ mod tests {
             deadline: Some(Timestamp(2)),
             readers: Vec::new(),
             ended_at: Some(Timestamp(2)),
+            unfinished_end: None,
             evidence: Evidence {
                 measured: None,
                 since: Timestamp(0),

@@ -2,17 +2,21 @@
 
 use super::enforcement::{GuardEnforcer, SnoozeCommand};
 use super::notify::{notify_users, without_ends};
+use super::preview::PreviewCommand;
 use super::sample::to_guard_sample;
 use super::saved_state::{SavedFile, SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
 use crate::log_events::{EventSubject, event};
+use crate::state_file;
 use crate::store::{Sample, Store};
 use chrono::Local;
 use gpukill_policy::guard::device_losses::DeviceLosses;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
 use gpukill_policy::guard::sample::GuardSample;
 use gpukill_policy::guard::{CompiledRules, SavedPart, evaluate};
-use gpukill_proto::guard::{EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::guard::{
+    EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep, UnfinishedEnd,
+};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,13 +37,21 @@ pub(super) enum GuardCommand {
     Outcome(Arc<Enforcement>, EnforcementOutcome, SignalStatus),
     /// A snooze request.
     Snooze(SnoozeCommand),
+    /// What would these rules do?
+    Preview(Box<PreviewCommand>),
     /// This user, an admin, resumes enforcement after it stopped.
     Resume(u32),
     Stop,
 }
 
-/// How often the state is saved if no decision was made meanwhile, in milliseconds.
-const SAVE_INTERVAL_MS: i64 = 60_000;
+/// How often the state is saved if no decision was made meanwhile; and how often all of it is
+/// tried where only a part fits.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Whether less than the interval has passed since then.
+fn is_recent(then: Timestamp, now: Timestamp) -> bool {
+    now.since(then) < SAVE_INTERVAL
+}
 
 /// The state of the thread.
 pub(super) struct GuardWorker {
@@ -60,7 +72,12 @@ pub(super) struct GuardWorker {
     pub(super) terminals: Option<PathBuf>,
     /// Ends jobs; `None` while the daemon starts.
     pub(super) enforcer: Option<Box<GuardEnforcer>>,
+    /// The last samples that describe an interval, newest first: previews evaluate them.
+    pub(super) recent: Vec<GuardSample>,
 }
+
+/// How many samples a preview has: a late poll leaves one without some readings.
+const MAX_RECENT: usize = 2;
 
 impl GuardWorker {
     /// Runs until a command stops it or no sender is left.
@@ -86,6 +103,7 @@ impl GuardWorker {
                     self.record_outcome(&enforcement, (outcome, signals))
                 }
                 GuardCommand::Snooze(command) => self.snooze(command),
+                GuardCommand::Preview(command) => self.preview(&command),
                 GuardCommand::Resume(uid) => self.resume(uid),
                 GuardCommand::Stop => break,
             }
@@ -104,6 +122,7 @@ impl GuardWorker {
         let guard_sample = to_guard_sample(sample, &mut self.state.history, &Local);
         if rules.rules().mode == GuardMode::Disabled {
             self.update_history(&guard_sample);
+            self.keep_sample(guard_sample);
             return;
         }
         let memory = &mut self.state.state;
@@ -143,6 +162,15 @@ impl GuardWorker {
             let status = Arc::clone(&self.status.borrow());
             notify_users(dev, &records, &rules, &status.open);
         }
+        self.keep_sample(guard_sample);
+    }
+
+    /// Keeps a sample for previews, unless it describes a moment only.
+    fn keep_sample(&mut self, sample: GuardSample) {
+        if sample.observed_ms > 0 {
+            self.recent.insert(0, sample);
+            self.recent.truncate(MAX_RECENT);
+        }
     }
 
     /// The rules in force; after the circuit breaker has tripped, as a dry run.
@@ -166,13 +194,13 @@ impl GuardWorker {
     fn update_history(&mut self, sample: &GuardSample) {
         if self.forget_ended(sample) {
             self.saved_at = sample.until;
+            self.publish(None);
         }
     }
 
     /// Whether the state was last saved long before this sample.
     fn is_save_due(&self, sample: &GuardSample) -> bool {
-        let age = sample.until.since(self.saved_at);
-        age >= Duration::from_millis(SAVE_INTERVAL_MS.unsigned_abs())
+        !is_recent(self.saved_at, sample.until)
     }
 
     /// Removes processes that have ended from the history: periodically, and if there are many.
@@ -231,13 +259,15 @@ impl GuardWorker {
         let mut open = memory.violations();
         // An end that was decided now cannot start, and is withdrawn.
         if self.has_save_failed {
-            for violation in open.iter_mut().filter(|it| it.ended_at == evaluated_at) {
-                violation.ended_at = None;
+            let began = evaluated_at.map(UnfinishedEnd::UnderWay);
+            for violation in open.iter_mut().filter(|it| it.unfinished_end == began) {
+                violation.unfinished_end = None;
             }
         }
         let snoozes = memory.snoozes().to_vec();
         let today = self.state.counts.clone();
         let overflow = self.overflow;
+        let refused_files = state_file::refusals(&self.directory);
         let in_force = &self.in_force.borrow().rules;
         let evaluated_by = evaluated_at.map(|_| Arc::clone(&in_force.compiled));
         self.status.send_modify(|status| {
@@ -255,6 +285,7 @@ impl GuardWorker {
                 snoozes,
                 is_unsaved: self.has_save_failed,
                 is_saved_in_part: !self.is_saved_whole(),
+                refused_files,
             });
         });
     }

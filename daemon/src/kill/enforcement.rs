@@ -3,7 +3,7 @@
 
 use super::concurrency::GuardSlot;
 use super::executor::{KillAuthorization, execute};
-use super::{KillEnvironment, KillOwner, KillService, scan_now};
+use super::{KillEnvironment, KillOwner, KillService, PlanFacts, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
 use gpukill_policy::guard::enforcement::ended_jobs::PidStart;
@@ -12,13 +12,14 @@ use gpukill_policy::guard::enforcement::plan_check::{
     EnforcementTarget, PlanVeto, job_plan_veto, kill_request, process_plan_veto,
     processes_on_devices, signals_sent, summarize_report,
 };
+use gpukill_policy::guard::preview::PreviewedViolation;
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::{CompiledRules, PersonKey};
 use gpukill_policy::kill::plan;
 use gpukill_policy::kill::shared_container::{NarrowedPlan, narrow_plan};
 use gpukill_proto::audit::GUARD_REQUEST;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::guard::EnforcementOutcome;
+use gpukill_proto::guard::{EnforcementOutcome, MAX_AFFECTED_VIOLATIONS};
 use gpukill_proto::kill::KillScope;
 use gpukill_proto::model::ProcessKey;
 use std::collections::BTreeSet;
@@ -86,6 +87,38 @@ impl KillService {
         }
     }
 
+    /// Finds out which of the first of these jobs the guard would not end now: each is planned as
+    /// for its end, and no plan is carried out.
+    pub(crate) fn veto_previewed(&self, previewed: &mut [PreviewedViolation], rules: &RuleSet) {
+        let environment = self.guard_environment();
+        let published = environment.state.borrow().clone();
+        let mut facts = None;
+        let with_job = previewed.iter_mut().filter(|it| it.chosen.is_some());
+        for violation in with_job.take(MAX_AFFECTED_VIOLATIONS) {
+            let Some(enforcement) = &violation.chosen else {
+                continue;
+            };
+            // They are read once, and only if there is a job to plan.
+            let facts = facts.get_or_insert_with(|| enforcement_facts(&environment));
+            violation.exempt = match facts {
+                Ok(facts) => {
+                    let planned =
+                        plan_by_facts(enforcement, rules, facts, &environment, &published);
+                    planned.err().and_then(|outcome| outcome.why)
+                }
+                Err(why) => Some(why.clone()),
+            };
+        }
+    }
+
+    /// The environment with the rights of the guard.
+    fn guard_environment(&self) -> KillEnvironment {
+        KillEnvironment {
+            authority: self.environment.authority.for_guard(),
+            ..self.environment.clone()
+        }
+    }
+
     /// Waits for a slot: a few jobs are ended at a time.
     fn wait_for_guard_slot(&self, person: &PersonKey) -> Option<GuardSlot> {
         let until = Instant::now() + SLOT_TIMEOUT;
@@ -114,10 +147,7 @@ impl KillService {
             let outcome = enforcement.unenforced("too many kills are under way".to_owned());
             return Err((outcome, SignalStatus::Postponed));
         };
-        let environment = KillEnvironment {
-            authority: self.environment.authority.for_guard(),
-            ..self.environment.clone()
-        };
+        let environment = self.guard_environment();
         let published = scan_now(&environment);
         let planned = plan_enforcement(enforcement, rules.rules(), &environment, &published);
         let (NarrowedPlan { plan, users }, rest_of_job_reason) =
@@ -202,12 +232,28 @@ fn plan_enforcement(
     environment: &KillEnvironment,
     published: &PublishedPoll,
 ) -> Result<(NarrowedPlan, Option<String>), EnforcementOutcome> {
+    let facts = enforcement_facts(environment).map_err(|why| enforcement.unenforced(why))?;
+    plan_by_facts(enforcement, rules, &facts, environment, published)
+}
+
+/// Reads the facts for plans of enforcements.
+///
+/// # Errors
+/// Why no process is ended.
+fn enforcement_facts(environment: &KillEnvironment) -> Result<PlanFacts, String> {
+    environment.check_enabled().map_err(|why| why.to_string())?;
+    environment.plan_facts().map_err(|why| why.to_string())
+}
+
+/// As [`plan_enforcement`], by these facts.
+fn plan_by_facts(
+    enforcement: &Enforcement,
+    rules: &RuleSet,
+    facts: &PlanFacts,
+    environment: &KillEnvironment,
+    published: &PublishedPoll,
+) -> Result<(NarrowedPlan, Option<String>), EnforcementOutcome> {
     let unenforced = |why| enforcement.unenforced(why);
-    environment
-        .check_enabled()
-        .map_err(|why| unenforced(why.to_string()))?;
-    let facts = environment.plan_facts();
-    let facts = facts.map_err(|why| unenforced(why.to_string()))?;
     let table = &facts.processes;
     let lives = |process: &&PidStart| {
         let (pid, start_ticks) = **process;

@@ -2,6 +2,7 @@
 //! them, and the next daemon does. The writes are not synced: the page cache outlives the daemon,
 //! and no process stays stopped over a reboot.
 
+use crate::config::{OTHERS_WRITE, foreign_writer_reason};
 use gpukill_proto::model::ProcessKey;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -30,7 +31,8 @@ pub(super) struct StoppedFile {
 }
 
 impl StoppedFile {
-    /// Opens the file in this directory without changing it.
+    /// Opens the file in this directory without changing it, unless another user may have written
+    /// it: then it is replaced by an empty one.
     ///
     /// # Errors
     /// When it cannot be opened, or is no regular file: it is emptied soon.
@@ -39,6 +41,16 @@ impl StoppedFile {
         // reading a FIFO to its end could block forever.
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let name = directory.join(FILE_NAME);
+        if let Ok(metadata) = name.symlink_metadata()
+            && metadata.is_file()
+            && let Some(why) = foreign_writer_reason(&metadata, OTHERS_WRITE)
+        {
+            tracing::error!(
+                file = %name.display(), why,
+                "not used: processes that an interrupted kill left stopped stay so"
+            );
+            std::fs::remove_file(&name)?;
+        }
         let file = rustix::fs::open(&name, flags | OFlags::NONBLOCK, Mode::from_raw_mode(0o600))?;
         let file = File::from(file);
         if !file.metadata()?.is_file() {
@@ -131,6 +143,7 @@ fn parse_entry(entry: &[u8]) -> Option<ProcessKey> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn key(pid: u32, start_ticks: u64) -> ProcessKey {
         ProcessKey { pid, start_ticks }
@@ -162,6 +175,30 @@ mod tests {
         let file = StoppedFile::open(directory.path()).unwrap();
         StoppedFile::start_empty(file, "boot-1").unwrap();
         assert_eq!(left_in(directory.path(), "boot-1"), []);
+    }
+
+    #[test]
+    fn entries_of_another_user_are_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = directory.path().join(FILE_NAME);
+        for mode in [0o666, 0o600] {
+            let file = StoppedFile::open(directory.path()).unwrap();
+            let note = StoppedFile::start_empty(file, "boot").unwrap();
+            note.write(0, key(7, 70));
+            std::fs::set_permissions(&name, PermissionsExt::from_mode(mode)).unwrap();
+            let expected = if mode == 0o600 {
+                vec![key(7, 70)]
+            } else {
+                vec![]
+            };
+            assert_eq!(left_in(directory.path(), "boot"), expected);
+        }
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can give a file to others");
+            return;
+        }
+        std::os::unix::fs::chown(&name, Some(65_534), None).unwrap();
+        assert_eq!(left_in(directory.path(), "boot"), []);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 mod directory;
 
-use crate::config::{open_trusted, parent_directory};
+use crate::config::{OTHERS_WRITE, foreign_writer_reason, open_trusted, parent_directory};
 use gpukill_proto::service::MAX_RULES_BYTES;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{getegid, geteuid};
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -49,7 +50,8 @@ pub(crate) enum Durability {
     NotSynced(Error),
 }
 
-/// Replaces the file by one with `text`: a reader always sees the old or the new one. A symbolic
+/// Replaces the file by one with `text`: a reader always sees the old or the new one. The owner and
+/// the mode that an admin gave the file stay, unless the next read would refuse them. A symbolic
 /// link is replaced, not followed. A missing directory, and its missing parent, are created; no
 /// more.
 ///
@@ -62,10 +64,14 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<Durability> {
 fn replace_with(path: &Path, text: &str, sync: SyncFn) -> Result<Durability> {
     let directory = parent_directory(path);
     if directory.exists() {
-        return write_and_rename(path, text, 0o644, sync);
+        let is_kept = |before: &Metadata| {
+            before.is_file() && foreign_writer_reason(before, OTHERS_WRITE).is_none()
+        };
+        let before = path.symlink_metadata().ok().filter(is_kept);
+        return write_and_rename(path, text, FileAccess::Rules(before.as_ref()), sync);
     }
     directory::make(directory)?;
-    let put = write_and_rename(path, text, 0o644, sync);
+    let put = write_and_rename(path, text, FileAccess::Rules(None), sync);
     if put.is_err() {
         // The directory is empty; the first error counts.
         let _ = std::fs::remove_dir(directory);
@@ -73,12 +79,13 @@ fn replace_with(path: &Path, text: &str, sync: SyncFn) -> Result<Durability> {
     put
 }
 
-/// The same for a private file of the daemon.
+/// The same for a private file of the daemon, with the daemon's own owner, group and mode: a file
+/// with another owner is refused when it is read, so that it must not pass its owner on.
 ///
 /// # Errors
 /// As [`replace`], and if the file is not known to be on the disk.
 pub(crate) fn replace_private(path: &Path, text: &str) -> Result<()> {
-    match write_and_rename(path, text, 0o600, sync)? {
+    match write_and_rename(path, text, FileAccess::Private, sync)? {
         Durability::Durable => Ok(()),
         Durability::NotSynced(error) => Err(error),
     }
@@ -91,9 +98,22 @@ fn sync(directory: &Path) -> Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn write_and_rename(path: &Path, text: &str, usual_mode: u32, sync: SyncFn) -> Result<Durability> {
+/// The owner, group and mode of a written file.
+#[derive(Clone, Copy)]
+enum FileAccess<'a> {
+    /// Those of the file that it replaces; without one, every user may read it.
+    Rules(Option<&'a Metadata>),
+    /// Those of the daemon. No other user may read it.
+    Private,
+}
+
+fn write_and_rename(
+    path: &Path,
+    text: &str,
+    access: FileAccess<'_>,
+    sync: SyncFn,
+) -> Result<Durability> {
     let directory = parent_directory(path);
-    let before = path.symlink_metadata().ok().filter(Metadata::is_file);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = directory.join(name);
@@ -101,7 +121,7 @@ fn write_and_rename(path: &Path, text: &str, usual_mode: u32, sync: SyncFn) -> R
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let written = write(&new, text, before.as_ref(), usual_mode);
+    let written = write(&new, text, access);
     let replaced = written.and_then(|()| std::fs::rename(&new, path));
     if replaced.is_err() {
         // The temporary file is useless; the first error counts.
@@ -115,17 +135,24 @@ fn write_and_rename(path: &Path, text: &str, usual_mode: u32, sync: SyncFn) -> R
     })
 }
 
-fn write(new: &Path, text: &str, before: Option<&Metadata>, usual_mode: u32) -> Result<()> {
+fn write(new: &Path, text: &str, access: FileAccess<'_>) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode = before.map_or(usual_mode, |before| before.permissions().mode() & 0o777);
+    let (mode, ids) = match access {
+        FileAccess::Rules(Some(before)) => {
+            let ids = (before.uid(), before.gid());
+            (before.permissions().mode() & 0o777, Some(ids))
+        }
+        FileAccess::Rules(None) => (0o644, None),
+        // The directory may give its files another group.
+        FileAccess::Private => (0o600, Some((geteuid().as_raw(), getegid().as_raw()))),
+    };
     let mut file = File::from(rustix::fs::open(new, flags, Mode::from_raw_mode(mode))?);
     // Sets the bits that the umask removed.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-    if let Some(before) = before {
-        let (uid, gid) = (before.uid(), before.gid());
+    if let Some((uid, gid)) = ids {
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (uid, gid) {
-            // Only root may do this; without the right the file belongs to the daemon.
+            // Without the right, the file belongs to the daemon and the group of its directory.
             let _ = std::os::unix::fs::fchown(&file, Some(uid), Some(gid));
         }
     }
@@ -157,6 +184,42 @@ mod tests {
     }
 
     #[test]
+    fn no_file_keeps_an_owner_that_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let (rules, state) = (at("guard.toml"), at("guard.json"));
+        let facts = |path: &Path| {
+            let metadata = path.metadata().unwrap();
+            (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
+        };
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        for path in [&rules, &state] {
+            std::fs::write(path, "one").unwrap();
+            let mode = std::fs::Permissions::from_mode(0o664);
+            std::fs::set_permissions(path, mode).unwrap();
+            if geteuid().is_root() {
+                std::os::unix::fs::chown(path, Some(65_534), Some(65_534)).unwrap();
+            }
+        }
+        replace(&rules, "two").unwrap();
+        assert_eq!(facts(&rules), (uid, gid, 0o644));
+        replace_private(&state, "two").unwrap();
+        assert_eq!(facts(&state), (uid, gid, 0o600));
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root can give a file to another group");
+            return;
+        }
+        // A group that an admin gave the rules stays, one that the state has does not.
+        for path in [&rules, &state] {
+            std::os::unix::fs::chown(path, None, Some(65_534)).unwrap();
+        }
+        replace(&rules, "three").unwrap();
+        assert_eq!(facts(&rules), (uid, 65_534, 0o644));
+        replace_private(&state, "three").unwrap();
+        assert_eq!(facts(&state), (uid, gid, 0o600));
+    }
+
+    #[test]
     fn failed_sync_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("guard.toml");
@@ -184,7 +247,7 @@ mod tests {
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o604)).unwrap();
         assert_eq!(read(&path).unwrap().as_deref(), Some("one"));
-        if !rustix::process::geteuid().is_root() {
+        if !geteuid().is_root() {
             eprintln!("skipped: only root can give a file to others");
             return;
         }

@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The name of the file in the state directory.
-const FILE: &str = "sockets.json";
-
 /// The saved sockets always fit in this many bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
@@ -24,7 +21,7 @@ struct ServedSocketsFile {
 
 /// The sockets saved in this directory during this boot, and a function that saves more.
 pub(super) fn load(directory: &Path, boot: &str) -> SavedServedSockets {
-    let path = directory.join(FILE);
+    let path = directory.join(state_file::SOCKETS_FILE);
     let sockets = read(&path, boot);
     let boot = boot.to_owned();
     let mut is_broken = false;
@@ -80,7 +77,8 @@ mod tests {
         assert_eq!((read("one"), read("two")), (sockets, BTreeSet::new()));
         let other = r#"{"version":2,"boot":"one","had_others":[5]}"#;
         for unusable in ["{", other] {
-            std::fs::write(directory.path().join(FILE), unusable).unwrap();
+            let file = directory.path().join(state_file::SOCKETS_FILE);
+            std::fs::write(file, unusable).unwrap();
             assert_eq!(read("one"), BTreeSet::new());
         }
     }

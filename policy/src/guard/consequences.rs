@@ -11,8 +11,8 @@ use crate::select::names_user;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
-    Evidence, EvidenceProcess, GuardAction, GuardMode, GuardRecord, MilderPolicy, OpenViolation,
-    Person, ViolationSubject,
+    AffectedViolation, Evidence, EvidenceProcess, GuardAction, GuardMode, GuardRecord,
+    MilderPolicy, OpenViolation, Person, ViolationSubject,
 };
 use gpukill_proto::model::NetworkRole;
 use gpukill_proto::units::Timestamp;
@@ -32,6 +32,8 @@ pub enum Consequence {
     EndsNotBefore(Timestamp),
     /// A job is ended at the next sample or the one after it.
     EndsAtOnce,
+    /// The rules would end a job, and the guard ends none, for a reason of its own.
+    Exempt,
 }
 
 /// Why nothing worse happens.
@@ -94,6 +96,28 @@ pub fn predict_consequence(
     }
 }
 
+/// Predicts what happens to a violation that the guard has previewed by these rules: as
+/// [`predict_consequence`], except that no end is predicted where the preview found none.
+#[must_use]
+pub fn predict_affected(
+    affected: &AffectedViolation,
+    rules: &CompiledRules,
+    now: Timestamp,
+) -> Consequence {
+    let AffectedViolation { open, exempt } = affected;
+    match predict_consequence(open, rules, now) {
+        Consequence::EndsAtOnce | Consequence::EndsNotBefore(_)
+            if open.action == GuardAction::Warn =>
+        {
+            Consequence::Warned(ConsequenceReason::Rule)
+        }
+        Consequence::EndsAtOnce | Consequence::EndsNotBefore(_) if exempt.is_some() => {
+            Consequence::Exempt
+        }
+        consequence => consequence,
+    }
+}
+
 /// The violation under the new rules, before a sample is evaluated by them. `evaluated_by` are
 /// the rules of the last sample. `None` if the new rules do not forbid it.
 #[must_use]
@@ -123,6 +147,7 @@ pub fn violation_under(
         deadline: None,
         readers: Vec::new(),
         ended_at: None,
+        unfinished_end: None,
         message: response.message.clone(),
         evidence: Evidence {
             is_service_only_warned,

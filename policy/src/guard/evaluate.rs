@@ -40,6 +40,7 @@ pub use overflow::Overflow;
 pub(crate) use owner_match::OWNER_NAME_UNKNOWN;
 pub(crate) use policy_devices::{DeviceNames, PolicyDevices, device_names, has_device_names};
 pub(crate) use policy_match::{PolicyMatch, describe_protection};
+pub(crate) use transitions::WAITS_FOR_OTHERS;
 
 use super::limits::milliseconds;
 use super::rules::ForbiddenBehaviour;

@@ -19,7 +19,8 @@ use super::state::pairs;
 use super::warning_state::{WarningState, can_read_warnings};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
-    GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, ViolationSubject,
+    GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, UnfinishedEnd,
+    ViolationSubject,
 };
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -46,12 +47,15 @@ pub(crate) struct ConfirmedViolation {
     pub(crate) action: GuardAction,
     violated_at: Timestamp,
     pub(crate) warned: WarningState,
+    /// When a job was last chosen.
     ended_at: Option<Timestamp>,
+    /// That job, unless it is known to have ended.
+    unfinished_end: Option<UnfinishedEnd>,
     /// In a dry run: the jobs that would have been ended and are still present.
     #[serde(with = "pairs")]
     pub(crate) simulated: BTreeMap<JobPart, SimulatedEnd>,
-    /// Whether it was recorded that no job can be ended.
-    was_exempt: bool,
+    /// Why no job can be ended, once this was recorded.
+    pub(crate) exempt: Option<String>,
     /// A chosen job that the guard leaves to others, once this was recorded.
     pub(crate) left_to: Option<JobKey>,
     pub(crate) evidence: LazyEvidence,
@@ -119,8 +123,9 @@ impl ViolationState {
                 violated_at: at,
                 warned: WarningState::default(),
                 ended_at: None,
+                unfinished_end: None,
                 simulated: BTreeMap::new(),
-                was_exempt: false,
+                exempt: None,
                 left_to: None,
                 evidence: evidence.clone(),
                 message: response.message.clone(),
@@ -238,17 +243,32 @@ impl ViolationState {
         self.held_before = false;
     }
 
-    pub(crate) fn record_ended(&mut self, at: Timestamp) {
+    /// A job is chosen; in a dry run it counts as ended at once.
+    pub(crate) fn record_chosen(&mut self, at: Timestamp, is_dry_run: bool) {
         self.require_confirmation();
         if let Some(opened) = &mut self.opened {
             opened.ended_at = Some(at);
+            opened.unfinished_end = (!is_dry_run).then_some(UnfinishedEnd::UnderWay(at));
         }
     }
 
-    /// The job that was to be ended for it was not.
-    pub(crate) fn clear_ended(&mut self) {
+    /// The outcome of the job that was chosen: whether any of its processes ended, and when it
+    /// became known that another survived its signals.
+    pub(crate) fn record_outcome(&mut self, has_ended: bool, survived_at: Option<Timestamp>) {
         if let Some(opened) = &mut self.opened {
-            opened.ended_at = None;
+            opened.ended_at = opened.ended_at.filter(|_| has_ended);
+            opened.unfinished_end = survived_at.map(UnfinishedEnd::Survived);
+        }
+    }
+
+    /// The daemon restarted: the outcome of a job that was being ended is not reported any more.
+    /// `had_signals` says whether what is left of the job may have been signalled; `None` if
+    /// nothing is left.
+    pub(crate) fn settle_end(&mut self, had_signals: Option<bool>) {
+        let opened = self.opened.as_ref();
+        if let Some(UnfinishedEnd::UnderWay(at)) = opened.and_then(|it| it.unfinished_end) {
+            let survived_at = (had_signals == Some(true)).then_some(at);
+            self.record_outcome(had_signals != Some(false), survived_at);
         }
     }
 
@@ -278,7 +298,8 @@ impl ViolationState {
             own_policy: None,
             snoozed_until: None,
             not_broken_since: self.not_broken_since,
-            ended_at: opened.ended_at,
+            ended_at: opened.ended_at.filter(|_| opened.unfinished_end.is_none()),
+            unfinished_end: opened.unfinished_end,
             evidence: opened.evidence.to_evidence(),
             message: opened.message.clone(),
         })
@@ -286,7 +307,7 @@ impl ViolationState {
 }
 
 impl ConfirmedViolation {
-    /// When a job was last ended for it.
+    /// When a job was last chosen for it, unless that job is known not to have been ended.
     pub(crate) const fn ended_at(&self) -> Option<Timestamp> {
         self.ended_at
     }
@@ -299,8 +320,10 @@ impl ConfirmedViolation {
     }
 
     fn record_exempt(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
-        let was_said = std::mem::replace(&mut self.was_exempt, true);
-        (!was_said).then(|| GuardStep::Exempt(why()))
+        if self.exempt.is_some() {
+            return None;
+        }
+        Some(GuardStep::Exempt(self.exempt.insert(why()).clone()))
     }
 }
 

@@ -111,6 +111,7 @@ mod tests {
             snoozed_until: None,
             not_broken_since: None,
             ended_at: None,
+            unfinished_end: None,
             evidence: Evidence {
                 measured: None,
                 threat: None,

@@ -27,8 +27,11 @@ pub struct OpenViolation {
     pub deadline: Option<Timestamp>,
     /// The owners who were warned of an end.
     pub readers: Vec<WarnedOwner>,
-    /// When a job was last ended for it.
+    /// When a job was last chosen for it of which no process is left; in a dry run, when one would
+    /// have been ended.
     pub ended_at: Option<Timestamp>,
+    /// The job that was last chosen for it, while processes of it may be left.
+    pub unfinished_end: Option<UnfinishedEnd>,
     /// The current evidence.
     pub evidence: Evidence,
     /// The admin's message.
@@ -41,6 +44,15 @@ pub struct OpenViolation {
     /// Since when the rule has not been violated, also because the processes have ended; the
     /// evidence is older. The violation is over after some time in this state.
     pub not_broken_since: Option<Timestamp>,
+}
+
+/// The end of a job that has not succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnfinishedEnd {
+    /// The job was chosen at this time, and the outcome is not known yet.
+    UnderWay(Timestamp),
+    /// A process of the job survived its signals, as was known at this time.
+    Survived(Timestamp),
 }
 
 /// The effect of the violator's own, milder policy on a violation.

@@ -313,6 +313,22 @@ pub struct EditReport {
     /// other, mean nothing on this host, or are not implemented by this version), the violations
     /// that the edit restarts, and changes that may not last.
     pub warnings: Vec<String>,
+    /// For a simulated edit of the guard's rules: the violations that it would begin or restart,
+    /// those that end a job first, at most [`MAX_AFFECTED_VIOLATIONS`]. `None` if they are not
+    /// known.
+    pub affected: Option<Vec<AffectedViolation>>,
+}
+
+/// The most violations that an edit lists.
+pub const MAX_AFFECTED_VIOLATIONS: usize = 256;
+
+/// A violation of rules that are not in force yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AffectedViolation {
+    /// The violation as it would be, without its grace period.
+    pub open: OpenViolation,
+    /// Why the guard would end no job for it, although the rules say so.
+    pub exempt: Option<String>,
 }
 
 #[cfg(test)]
@@ -371,6 +387,7 @@ mod tests {
             snoozed_until: None,
             not_broken_since: None,
             ended_at: None,
+            unfinished_end: None,
             evidence: Evidence {
                 measured: None,
                 since: Timestamp(0),

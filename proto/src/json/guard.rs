@@ -5,8 +5,8 @@ use super::schema::{described, object_schema};
 use super::{EvidenceDocument, EvidenceProcessDocument, SCHEMA};
 use crate::guard::{
     EnforcementOutcome, Evidence, GuardAction, GuardMode, GuardRecord, GuardReport, GuardStep,
-    MilderPolicy, OpenViolation, Person, RuleCounts, RuleKind, RulesDoubt, Victim, ViolationPage,
-    ViolationSubject,
+    MilderPolicy, OpenViolation, Person, RuleCounts, RuleKind, RulesDoubt, UnfinishedEnd, Victim,
+    ViolationPage, ViolationSubject,
 };
 use crate::units::Timestamp;
 
@@ -200,6 +200,16 @@ document! {
         /// The largest number of remaining snoozes of a warned owner; `null` without one.
         snoozes_left: Option<u32> = open.readers.iter().map(|it| it.snoozes_left).max(),
         ended_at: Option<String> as Option<Timestamp> = open.ended_at.map(Timestamp::to_rfc3339),
+        /// Since when a job is being ended for it.
+        ending_since: Option<String> as Option<Timestamp> = match open.unfinished_end {
+            Some(UnfinishedEnd::UnderWay(since)) => Some(since.to_rfc3339()),
+            Some(UnfinishedEnd::Survived(_)) | None => None,
+        },
+        /// When a process of the job was last found to have survived its signals.
+        survived_at: Option<String> as Option<Timestamp> = match open.unfinished_end {
+            Some(UnfinishedEnd::Survived(at)) => Some(at.to_rfc3339()),
+            Some(UnfinishedEnd::UnderWay(_)) | None => None,
+        },
         evidence: EvidenceDocument = EvidenceDocument::from(&open.evidence),
         message: Option<String> = open.message.clone(),
         /// `warn` or `dry-run`, if the violator's own policy is milder.

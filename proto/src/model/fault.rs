@@ -181,6 +181,8 @@ fault_codes! {
     RestartNeeded = "restart_needed",
     /// There are more violations than the guard has room for.
     ViolationsUntracked = "violations_untracked",
+    /// A saved state was refused at the start.
+    StateRefused = "state_refused",
 }
 
 impl FaultCode {

@@ -6,11 +6,12 @@ pub(super) use replays::{replay_report, requests};
 
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
-    AppliedLimit, EditReport, EnforcementOutcome, Evidence, EvidenceProcess, GuardAction,
-    GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement, MilderPolicy,
-    OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus, RuleCounts,
-    RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey, SnoozedRule,
-    Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject, WarnedOwner,
+    AffectedViolation, AppliedLimit, EditReport, EnforcementOutcome, Evidence, EvidenceProcess,
+    GuardAction, GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement,
+    MilderPolicy, OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus,
+    RuleCounts, RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey,
+    SnoozedRule, UnfinishedEnd, Victim, ViolationMark, ViolationPage, ViolationQuery,
+    ViolationSubject, WarnedOwner,
 };
 use gpukill_proto::model::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::rogue::Threat;
@@ -210,6 +211,7 @@ fn open_violations() -> Vec<OpenViolation> {
         snoozed_until: Some(AT),
         not_broken_since: Some(AT),
         ended_at: None,
+        unfinished_end: Some(UnfinishedEnd::Survived(AT)),
         evidence: evidence(),
         message: None,
     };
@@ -371,6 +373,10 @@ pub(super) fn edit_report() -> EditReport {
         after: RulesRevision("59cf2a0d5c1a36ab".into()),
         difference: "+a\n".into(),
         warnings: vec!["odd".into()],
+        affected: Some(vec![AffectedViolation {
+            open: open_violations().swap_remove(0),
+            exempt: Some("protected".into()),
+        }]),
     }
 }
 

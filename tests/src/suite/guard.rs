@@ -8,6 +8,7 @@ mod enforcement;
 mod hostile_files;
 mod job_accounts;
 mod mode_messages;
+mod refused_state;
 mod resource_limits;
 mod rule_files;
 mod scenarios;

@@ -102,7 +102,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "rules_file",
         &["config", "evaluator", "log_events", "store"],
     ),
-    ("state_file", &["rules_file"]),
+    ("state_file", &["config", "rules_file"]),
     (
         "rogue",
         &[
@@ -134,6 +134,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "authority",
             "clock",
+            "config",
             "fd_scan",
             "host",
             "log_events",

@@ -1,6 +1,6 @@
 //! Edits the guard's rules and shows what changed.
 
-use super::{host_warnings, now, open_connection, replay};
+use super::{host_warnings, now, open_connection};
 use crate::args::EditOptions;
 use crate::command::confirm;
 use crate::command::rules::{EditConsequences, print_edit};
@@ -12,14 +12,13 @@ use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::Settings;
 use gpukill_policy::guard::CompiledRules;
-use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason, predict_consequence};
-use gpukill_policy::guard::restarted::count_restarted;
+use gpukill_policy::guard::consequences::{Consequence, predict_affected};
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::edit::edit;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    GuardMode, GuardReport, OpenViolation, RulesRevision, ViolationPage, ViolationQuery,
+    EditReport, GuardMode, GuardReport, OpenViolation, RulesRevision, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::status::Right;
 use gpukill_proto::units::Timestamp;
@@ -35,35 +34,51 @@ pub(super) fn run(
     let daemon = open_connection(settings, messages)?;
     let mode = Mode::from_dry_run(options.dry_run);
     let status = call!(daemon, timeout(), Status {})?;
+    let change = RulesChange::Guard(Some(&requested));
     // Without the right, the edit itself is refused, and the refusal is recorded.
+    let planned = match status.caller.rights.contains(&Right::EditRules) {
+        true => Some(daemon.edit_rules(change, None, Mode::DryRun, timeout())?),
+        false => None,
+    };
     let EditConsequences {
         statement,
         mut effect,
-    } = match status.caller.rights.contains(&Right::EditRules) {
-        true => predict_consequences(&requested, &status.guard, &daemon, settings, messages),
-        false => EditConsequences::default(),
+    } = match &planned {
+        Some(planned) => predict_consequences(
+            (&requested, planned),
+            &status.guard,
+            &daemon,
+            settings,
+            messages,
+        ),
+        None => EditConsequences::default(),
     };
     let view = |doing| EditView {
         doing,
         difference: Difference::from_options(options),
         statement: &statement,
     };
-    let change = RulesChange::Guard(Some(&requested));
     let may_end = effect.as_ref().is_some_and(EditEffect::may_end_jobs);
-    let (daemon, expected) = if may_end && mode == Mode::Apply && !options.yes {
-        let planned = daemon.edit_rules(change, None, Mode::DryRun, timeout())?;
-        // The daemon hangs up on an idle connection, and a person may take time to answer.
-        drop(daemon);
-        let style = OutputStyle::for_stdout(settings);
-        let shown = guard::edit_lines(&planned, view(Mode::DryRun), effect.as_ref(), now(), &style);
-        confirm::print_subject(&shown, &style, messages)?;
-        confirm::require_agreement("make this change?", "nothing was changed")?;
-        effect = effect.map(EditEffect::without_jobs);
-        (open_connection(settings, messages)?, planned.before)
-    } else {
-        (daemon, None)
+    let is_question = may_end && mode == Mode::Apply && !options.yes;
+    let (daemon, expected) = match planned.as_ref().filter(|_| is_question) {
+        Some(planned) => {
+            // The daemon hangs up on an idle connection, and a person may take time to answer.
+            drop(daemon);
+            let style = OutputStyle::for_stdout(settings);
+            let view = view(Mode::DryRun);
+            let shown = guard::edit_lines(planned, view, effect.as_ref(), now(), &style);
+            confirm::print_subject(&shown, &style, messages)?;
+            confirm::require_agreement("make this change?", "nothing was changed")?;
+            effect = effect.map(EditEffect::without_jobs);
+            let daemon = open_connection(settings, messages)?;
+            (daemon, planned.before.clone())
+        }
+        None => (daemon, None),
     };
-    let report = daemon.edit_rules(change, expected.as_ref(), mode, timeout())?;
+    let report = match planned.filter(|_| mode == Mode::DryRun) {
+        Some(planned) => planned,
+        None => daemon.edit_rules(change, expected.as_ref(), mode, timeout())?,
+    };
     let shown = (view(mode), effect.as_ref());
     print_edit(&report, shown, settings, messages, || {
         host_warnings::edit_warnings(&requested, &daemon, timeout())
@@ -72,7 +87,7 @@ pub(super) fn run(
 
 /// The consequences of an edit of the rules as the daemon holds them, before it is made.
 fn predict_consequences(
-    requested: &GuardEdit,
+    (requested, planned): (&GuardEdit, &EditReport),
     before: &GuardReport,
     daemon: &Daemon,
     settings: &Settings,
@@ -89,8 +104,9 @@ fn predict_consequences(
     };
     let new = edited_rules(requested, &held);
     if changes_mode(requested, new.as_ref(), before.mode) {
-        let revision = revision.as_ref();
-        let effect = |new| mode_change_effect(requested, new, revision, before, (daemon, settings));
+        let (asked, revision) = ((requested, planned), revision.as_ref());
+        let effect =
+            |(_, rules)| mode_change_effect(asked, rules, revision, before, (daemon, timeout));
         return EditConsequences {
             statement: String::new(),
             effect: new.and_then(effect),
@@ -100,7 +116,7 @@ fn predict_consequences(
     if is_same_text && revision == before.revision {
         return EditConsequences::default();
     }
-    edit_consequences((requested, &held), new, before, daemon, settings)
+    edit_consequences((requested, &held), new, planned, before)
 }
 
 /// The text and the rules after an edit; `None` if the edit is refused.
@@ -128,11 +144,11 @@ fn changes_mode(requested: &GuardEdit, new: Option<&(String, RuleSet)>, before: 
 /// The effect of an edit of the mode, with its result; `revision` is that of the edited file.
 /// `None` when it cannot be determined, which does not prevent the edit.
 fn mode_change_effect(
-    requested: &GuardEdit,
-    (text, rules): (String, RuleSet),
+    (requested, planned): (&GuardEdit, &EditReport),
+    rules: RuleSet,
     revision: Option<&RulesRevision>,
     before: &GuardReport,
-    (daemon, settings): (&Daemon, &Settings),
+    (daemon, timeout): (&Daemon, RequestTimeout),
 ) -> Option<EditEffect> {
     let mode = rules.mode;
     // A stopped guard resumes only by an edit that sets the mode.
@@ -143,6 +159,7 @@ fn mode_change_effect(
             mode,
             previous: PreviousState::StaysStopped,
             open: Ok(Vec::new()),
+            exempt: Vec::new(),
         });
     }
     // A disabled guard evaluates nothing, and the edit also puts a changed file in force.
@@ -154,39 +171,43 @@ fn mode_change_effect(
         (false, _) => PreviousState::OtherMode,
     };
     let now = now();
-    let rules = CompiledRules::new(rules);
+    let affected = affected_jobs(planned, &CompiledRules::new(rules), now);
     // The deadlines of the same mode stay. Only doubted rules act again, once confirmed.
-    let is_doubted = before.doubt.is_some_and(|doubt| doubt.only_warn);
-    let is_new = |open: &OpenViolation| {
-        was != PreviousState::SameMode || (is_doubted && open.rule.kind.is_behaviour())
+    let open = match was {
+        PreviousState::SameMode => with_open_violations(affected.open, daemon, now, timeout),
+        PreviousState::OtherMode
+        | PreviousState::Stopped
+        | PreviousState::Edited
+        | PreviousState::EditedMode
+        | PreviousState::StaysStopped => affected.open,
     };
-    let open = match is_unevaluated {
-        true => replay::evaluate_open_violations(&text, daemon, settings),
-        // Includes the violations of jobs that a dry run counts as ended, because these continue.
-        false => {
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            open_violations(daemon, now, timeout).map(|page| page.open)
-        }
-    };
-    let open = open.map(|open| {
-        let open = open.into_iter();
-        let open =
-            open.filter(|open| was == PreviousState::SameMode || open.not_broken_since.is_none());
-        let open = open.map(|open| {
-            let consequence = match is_new(&open) {
-                true => predict_consequence(&open, &rules, now),
-                false => Consequence::Nothing,
-            };
-            (open, consequence)
-        });
-        open.collect()
-    });
-    let open = open.map_err(|why| why.to_string());
     Some(EditEffect {
         mode,
         previous: was,
         open,
+        exempt: affected.exempt,
     })
+}
+
+/// The open violations, each with its consequence if it is affected.
+fn with_open_violations(
+    affected: Result<Vec<(OpenViolation, Consequence)>, String>,
+    daemon: &Daemon,
+    now: Timestamp,
+    timeout: RequestTimeout,
+) -> Result<Vec<(OpenViolation, Consequence)>, String> {
+    let affected = affected?;
+    // Includes the violations of jobs that a dry run counts as ended, because these continue.
+    let page = open_violations(daemon, now, timeout).map_err(|why| why.to_string())?;
+    let open = page.open.into_iter().map(|open| {
+        let mut affected = affected.iter();
+        let is_it = |(it, _): &&(OpenViolation, Consequence)| {
+            (&it.rule, &it.subject) == (&open.rule, &open.subject)
+        };
+        let consequence = affected.find(is_it).map(|(_, consequence)| *consequence);
+        (open, consequence.unwrap_or(Consequence::Nothing))
+    });
+    Ok(open.collect())
 }
 
 /// The consequences of any other edit, with its result `new`. Without mistakes in the rules they
@@ -194,11 +215,10 @@ fn mode_change_effect(
 pub(super) fn edit_consequences(
     (requested, held): (&GuardEdit, &str),
     new: EditedRules,
+    planned: &EditReport,
     before: &GuardReport,
-    daemon: &Daemon,
-    settings: &Settings,
 ) -> EditConsequences {
-    let Some((text, rules)) = new else {
+    let Some((_, rules)) = new else {
         return EditConsequences {
             statement: requested.to_string(),
             effect: None,
@@ -209,18 +229,12 @@ pub(super) fn edit_consequences(
     let known = held.as_ref().unwrap_or(&no_rules);
     EditConsequences {
         statement: guard::edit_statement(requested, known, &rules, before),
-        effect: held.and_then(|held| edit_effect(&text, (held, rules), before, daemon, settings)),
+        effect: held.and_then(|_| edit_effect(rules, planned, before)),
     }
 }
 
 /// The violations of rules that an edit changes or that it makes applicable.
-fn edit_effect(
-    text: &str,
-    (held, rules): (RuleSet, RuleSet),
-    before: &GuardReport,
-    daemon: &Daemon,
-    settings: &Settings,
-) -> Option<EditEffect> {
+fn edit_effect(rules: RuleSet, planned: &EditReport, before: &GuardReport) -> Option<EditEffect> {
     let mode = rules.mode;
     let was = match before.mode == mode {
         true => PreviousState::Edited,
@@ -232,53 +246,50 @@ fn edit_effect(
             true => PreviousState::StaysStopped,
             false => PreviousState::EditedMode,
         };
-        let open = Ok(Vec::new());
         return (before.mode != mode).then_some(EditEffect {
             mode,
             previous: was,
-            open,
+            open: Ok(Vec::new()),
+            exempt: Vec::new(),
         });
     }
-    let compiled = (&CompiledRules::new(held), &CompiledRules::new(rules));
-    let open = affected_violations(text, compiled, before, daemon, settings);
-    let open = open.map_err(|why| why.to_string());
+    let affected = affected_jobs(planned, &CompiledRules::new(rules), now());
     Some(EditEffect {
         mode,
         previous: was,
-        open,
+        open: affected.open,
+        exempt: affected.exempt,
     })
 }
 
-/// The violations by the rules in `text` that the previous rules, `held`, did not have.
-fn affected_violations(
-    text: &str,
-    (held, rules): (&CompiledRules, &CompiledRules),
-    before: &GuardReport,
-    daemon: &Daemon,
-    settings: &Settings,
-) -> Result<Vec<(OpenViolation, Consequence)>, Error> {
-    let now = now();
-    let open = replay::evaluate_open_violations(text, daemon, settings)?;
-    let page = open_violations(daemon, now, RequestTimeout::starting_now(settings.timeout))?;
-    let continues = |open: &OpenViolation| {
-        let mut known = page.open.iter();
-        let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));
-        is_known && count_restarted(std::slice::from_ref(open), held, rules) == 0
-    };
-    let only_warns = before.doubt.is_some_and(|doubt| doubt.only_warn);
-    let open = open.into_iter().filter(|open| !continues(open));
-    let open = open.map(|open| {
-        let consequence = match predict_consequence(&open, rules, now) {
-            Consequence::EndsAtOnce | Consequence::EndsNotBefore(_)
-                if only_warns && open.rule.kind.is_behaviour() =>
-            {
-                Consequence::Warned(ConsequenceReason::Rule)
-            }
-            consequence => consequence,
+/// The violations that an edit begins or restarts.
+struct AffectedJobs {
+    /// Each with its consequence; or why they are not known.
+    open: Result<Vec<(OpenViolation, Consequence)>, String>,
+    /// Why no job is ended for some.
+    exempt: Vec<String>,
+}
+
+/// What the daemon found of a planned edit, with its consequences by the new rules.
+fn affected_jobs(planned: &EditReport, rules: &CompiledRules, now: Timestamp) -> AffectedJobs {
+    let Some(affected) = &planned.affected else {
+        return AffectedJobs {
+            open: Err("the guard does not answer in time".to_owned()),
+            exempt: Vec::new(),
         };
-        (open, consequence)
-    });
-    Ok(open.collect())
+    };
+    let (mut open, mut exempt) = (Vec::new(), Vec::new());
+    for it in affected {
+        let consequence = predict_affected(it, rules, now);
+        if let (Consequence::Exempt, Some(why)) = (consequence, &it.exempt) {
+            exempt.push(format!("{}, {}: {why}", it.open.subject, it.open.rule));
+        }
+        open.push((it.open.clone(), consequence));
+    }
+    AffectedJobs {
+        open: Ok(open),
+        exempt,
+    }
 }
 
 pub(super) fn open_violations(

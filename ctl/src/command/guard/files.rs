@@ -13,6 +13,7 @@ use crate::settings::Settings;
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::lint::lint;
 use gpukill_policy::guard::rules::parse;
+use gpukill_proto::guard::EditReport;
 use gpukill_proto::guard::edit::{GuardEdit, Lint};
 use std::path::Path;
 use std::time::Duration;
@@ -71,23 +72,20 @@ pub(super) fn import(
     messages: Messages,
 ) -> Result<Exit, Error> {
     let text = read(&wanted.file, wanted.format, messages)?;
-    let host_checks = GuardHostChecks { settings };
     rules::import(
         RulesKind::Guard,
         &text,
         wanted,
         settings,
         messages,
-        &host_checks,
+        &GuardHostChecks,
     )
 }
 
 /// The host checks for rules of the guard.
-struct GuardHostChecks<'a> {
-    settings: &'a Settings,
-}
+struct GuardHostChecks;
 
-impl HostChecks for GuardHostChecks<'_> {
+impl HostChecks for GuardHostChecks {
     fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint> {
         // The daemon has read the rules without a mistake.
         match parse::parse(text) {
@@ -99,6 +97,7 @@ impl HostChecks for GuardHostChecks<'_> {
     fn consequences(
         &self,
         text: &str,
+        planned: &EditReport,
         daemon: &Daemon,
         timeout: RequestTimeout,
     ) -> EditConsequences {
@@ -108,7 +107,7 @@ impl HostChecks for GuardHostChecks<'_> {
             (Ok((_, _, held)), Ok(before)) => {
                 let asked = GuardEdit::Replace(text.to_owned());
                 let new = edited_rules(&asked, &held);
-                edit_consequences((&asked, &held), new, &before.guard, daemon, self.settings)
+                edit_consequences((&asked, &held), new, planned, &before.guard)
             }
             (Err(_), _) | (_, Err(_)) => EditConsequences::default(),
         }

@@ -16,7 +16,7 @@ use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{milder_policies_by_person, milder_policy_for_violation};
 use gpukill_policy::guard::lookback::test_seconds;
 use gpukill_policy::guard::rules::parse::parse;
-use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RuleSetSource};
+use gpukill_proto::guard::{GuardMode, ReplayReport, ReplayRequest, RuleSetSource};
 use gpukill_proto::json::ReplayDocument;
 use gpukill_proto::units::Timestamp;
 use std::path::Path;
@@ -79,28 +79,6 @@ pub(super) fn run_test(
         |style| guard::test_lines(&report, (&milder, mode), now, style),
     )?;
     Ok(Exit::Done)
-}
-
-/// The violations that are open now by these rules, which need not be in force.
-///
-/// # Errors
-/// The replay failed.
-pub(super) fn evaluate_open_violations(
-    text: &str,
-    daemon: &Daemon,
-    settings: &Settings,
-) -> Result<Vec<OpenViolation>, Error> {
-    let now = now();
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let rules = offer_rules(daemon, Some(text), settings)?;
-    let request = ReplayRequest {
-        rules,
-        since: now.plus_seconds(-test_seconds(text)),
-        until: now,
-    };
-    let line = &mut Spinner::waiting_for(REPLAYED, settings);
-    let report = call!(daemon, timeout, line, ReplayRules { request })?;
-    Ok(report.open)
 }
 
 /// The mode of these rules, or the mode that their dry run simulates.

@@ -2,11 +2,11 @@
 
 use super::{now, open_connection};
 use crate::args::Violations;
-use crate::command::audit::{collect_pages, note_more, time_span};
+use crate::command::audit::{collect_pages, time_span};
 use crate::command::list::user_lookup;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::audit::history::{Remaining, TimeSpan, beginning_line};
+use crate::output::audit::history::{Remaining, TimeSpan, beginning_line, more_line};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{guard, json, print, print_lines};
@@ -41,13 +41,13 @@ pub(super) fn run(
             let timeout = RequestTimeout::starting_now(settings.timeout);
             let status = call!(daemon, timeout, Status {})?;
             let mut lines = guard::violations(&all, &status.guard, now(), &style);
+            lines.extend(more_line(rest, &style));
             lines.extend(guard::hidden_note(&status));
             print_lines(&lines, &style)?;
             if all.records.is_empty() {
                 let since = status.store.recorded_since;
                 print_lines(beginning_line(span, since, &style).as_slice(), &style)?;
             }
-            note_more(rest, wanted.limit, messages);
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }

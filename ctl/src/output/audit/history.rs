@@ -127,12 +127,15 @@ pub(in crate::output) fn table_lines<R: PagedEntry>(
 ) -> Vec<Line> {
     let mut lines = R::lines(entries, span, coverage, style);
     lines.extend(coverage_lines(coverage, span, style));
-    if rest == Remaining::More {
-        let text = "there are more: --limit 0 shows all";
-        let line = Line::with_tone(text, Tone::Doubtful);
-        lines.push(line.cut(style.width, style.symbols));
-    }
+    lines.extend(more_line(rest, style));
     lines
+}
+
+/// The line below a table that lacks entries.
+pub(crate) fn more_line(rest: Remaining, style: &OutputStyle) -> Option<Line> {
+    let text = "there are more: --limit 0 shows all";
+    let line = Line::with_tone(text, Tone::Doubtful).cut(style.width, style.symbols);
+    (rest == Remaining::More).then_some(line)
 }
 
 /// The parts of a time range that are not recorded: a table without entries is otherwise taken for

@@ -20,6 +20,8 @@ pub(crate) struct EditEffect {
     pub(crate) previous: PreviousState,
     /// The open violations, each with its consequence; or why they are not known.
     pub(crate) open: Result<Vec<(OpenViolation, Consequence)>, String>,
+    /// Why the guard ends no job for some of them, although the rules say so: a line for each.
+    pub(crate) exempt: Vec<String>,
 }
 
 impl EditEffect {
@@ -27,7 +29,10 @@ impl EditEffect {
     pub(crate) fn may_end_jobs(&self) -> bool {
         let is_end = |(_, consequence): &(OpenViolation, Consequence)| match consequence {
             Consequence::EndsAtOnce | Consequence::EndsNotBefore(_) => true,
-            Consequence::Nothing | Consequence::DryRun(_) | Consequence::Warned(_) => false,
+            Consequence::Nothing
+            | Consequence::DryRun(_)
+            | Consequence::Warned(_)
+            | Consequence::Exempt => false,
         };
         let may_end = match &self.open {
             Ok(open) => open.iter().any(is_end),
@@ -45,6 +50,7 @@ impl EditEffect {
         Self {
             previous,
             open: Ok(Vec::new()),
+            exempt: Vec::new(),
             ..self
         }
     }
@@ -157,8 +163,14 @@ pub(crate) fn effect_lines(
         ]));
     }
     lines.extend(table.lines(style));
+    for why in effect.exempt.iter().take(MAX_EXEMPT) {
+        lines.extend(escaped_lines(why, Tone::Faint, style));
+    }
     lines
 }
+
+/// How many reasons are shown: many jobs have the same.
+const MAX_EXEMPT: usize = 10;
 
 fn mode_change_text(effect: &EditEffect, edit_mode: Mode) -> String {
     let is = match edit_mode {
@@ -198,7 +210,7 @@ fn mode_change_text(effect: &EditEffect, edit_mode: Mode) -> String {
     }
 }
 
-/// `not before 14:08`, `1 of 2 at the next sample`, `warned only: own policy`
+/// `not before 14:08`, `1 of 2 at the next sample`, `warned only: own policy`, `nobody: see below`
 fn end_after_edit(
     open: &OpenViolation,
     consequence: Consequence,
@@ -226,5 +238,6 @@ fn end_after_edit(
             format!("{one}not before {}", future_time(at, now, style))
         }
         Consequence::EndsAtOnce => format!("{one}at the next sample"),
+        Consequence::Exempt => "nobody: see below".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use crate::output::style::OutputStyle;
 use crate::output::value::{clock, future_time, reading};
 use gpukill_proto::guard::{
     AppliedLimit, GuardMode, MilderPolicy, OpenViolation, ProcessGuardStatus, RuleKind, RuleName,
-    RuleSource,
+    RuleSource, UnfinishedEnd,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
@@ -97,14 +97,20 @@ fn violation_text(
         parts.push(format!("not broken since {}", clock(at, now, style)));
     } else if let Some(at) = open.ended_at {
         let at = clock(at, now, style);
-        parts.push(match (is, would.is_empty()) {
-            (ViolationStatus::SimulatedEnd(because), _) => {
+        parts.push(match is {
+            ViolationStatus::SimulatedEnd(because) => {
                 format!("{WOULD_HAVE_ENDED} {at}: it runs on as {because}")
             }
-            // The explained process still exists: ending a job takes a while, and the ended job
-            // may be another.
-            (ViolationStatus::Open, true) => format!("the end of a job began {at}"),
-            (ViolationStatus::Open, false) => format!("a job {would}ended {at}"),
+            ViolationStatus::Open => format!("a job {would}ended {at}"),
+        });
+    } else if let Some(unfinished) = open.unfinished_end {
+        parts.push(match unfinished {
+            UnfinishedEnd::UnderWay(since) => {
+                format!("the end of a job began {}", clock(since, now, style))
+            }
+            UnfinishedEnd::Survived(at) => {
+                format!("a job survived its signals {}", clock(at, now, style))
+            }
         });
     } else if let Some(own) = open.own_policy {
         parts.push(match own {

@@ -12,8 +12,8 @@ use crate::output::text::{Line, Tone, escaped, escaped_lines, wrap, wrapped_line
 use crate::output::value::{clock, counted, future_time, past_time, time_or_weekday};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, ViolationPage,
-    count_jobs,
+    GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, UnfinishedEnd,
+    ViolationPage, count_jobs,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -253,8 +253,8 @@ fn heading(
         .collect()
 }
 
-/// When a job is ended for the violation, when one of several was ended, or that the violation
-/// ends soon.
+/// When a job is ended for the violation, when one of several was ended or survived its signals,
+/// or that the violation ends soon.
 pub(super) fn end_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) -> String {
     if let Some(at) = open.not_broken_since {
         return format!(
@@ -268,6 +268,13 @@ pub(super) fn end_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle
             GuardMode::Soft | GuardMode::Enforce => "ended",
         };
         return format!("1 {ended} {}", time_or_weekday(at, now, "%H:%M", style));
+    }
+    if let Some(unfinished) = open.unfinished_end {
+        let (what, at) = match unfinished {
+            UnfinishedEnd::UnderWay(since) => ("ending since", since),
+            UnfinishedEnd::Survived(at) => ("survived", at),
+        };
+        return format!("1 {what} {}", time_or_weekday(at, now, "%H:%M", style));
     }
     if let Some(own) = open.own_policy {
         return own_policy_text(own).to_owned();

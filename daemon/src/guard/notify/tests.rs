@@ -209,6 +209,7 @@ fn notice_says_how_to_snooze() {
         snoozed_until: None,
         not_broken_since: None,
         ended_at: None,
+        unfinished_end: None,
         evidence: record.evidence.clone(),
         message: None,
     };

@@ -166,6 +166,7 @@ fn open_violation(name: &str) -> OpenViolation {
         snoozed_until: None,
         not_broken_since: None,
         ended_at: None,
+        unfinished_end: None,
         evidence: Evidence {
             measured: None,
             since: Timestamp(0),

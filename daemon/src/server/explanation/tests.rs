@@ -119,6 +119,7 @@ fn group_violation(processes: &[(u32, u32)]) -> OpenViolation {
         snoozed_until: None,
         not_broken_since: None,
         ended_at: None,
+        unfinished_end: None,
         evidence: Evidence {
             measured: Some(measured),
             since: NOW,

@@ -59,6 +59,7 @@ fn open_violation(subject: ViolationSubject, runs: Vec<EvidenceProcess>) -> Open
         snoozed_until: None,
         not_broken_since: None,
         ended_at: None,
+        unfinished_end: None,
         evidence: Evidence {
             measured: None,
             since: Timestamp(0),

@@ -61,16 +61,20 @@ impl EndTimes {
         counts.sum()
     }
 
-    /// The same if all owners who are no user of the host are one person.
+    /// The same if all owners who are no user of the host are one person. The ends of these owners
+    /// alone are never too many.
     fn count_of_users(&self, max_ended: usize) -> usize {
         let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
         for (person, ends) in &self.0 {
             *counts.entry(person.share()).or_default() += ends.len();
         }
-        let counts = counts.into_values();
-        counts
-            .map(|count| count.min(max_per_person(max_ended)))
-            .sum()
+        let most = max_per_person(max_ended);
+        let most_of_others = most.min(max_ended.saturating_sub(1));
+        let counts = counts.iter().map(|(share, count)| match share {
+            Some(_) => most.min(*count),
+            None => most_of_others.min(*count),
+        });
+        counts.sum()
     }
 
     /// Whether one more end of this person counts.

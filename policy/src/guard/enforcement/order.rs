@@ -144,11 +144,10 @@ impl GuardState {
         if let Some(ended) = of_job.filter(|it| it.at == enforcement.at) {
             ended.progress = progress;
         }
-        if outcome.ended == 0 {
-            let violations = self.violations.get_mut(&record.rule);
-            if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
-                violation.clear_ended();
-            }
+        let violations = self.violations.get_mut(&record.rule);
+        if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
+            let has_survived = signals == SignalStatus::Sent && outcome.left > 0;
+            violation.record_outcome(outcome.ended > 0, has_survived.then_some(at));
         }
         GuardRecord {
             at,
@@ -300,14 +299,33 @@ impl GuardState {
 
     /// The state after a restart of the daemon. Signals of an earlier run are over, and their
     /// results are unknown: a process that may have been signalled counts as a survivor, and is
-    /// signalled again after a wait.
+    /// signalled again after a wait. A job that was chosen and got no signal counts as not ended,
+    /// takes no slot of others, and may be chosen again after a wait.
     #[must_use]
     pub fn into_restarted(mut self) -> Self {
         for ended in self.ended.values_mut() {
-            if ended.progress == EndProgress::Began {
-                ended.progress = EndProgress::Over;
-                // Late members get signals too.
-                ended.processes.append(&mut ended.joined);
+            match ended.progress {
+                EndProgress::Began => {
+                    ended.progress = EndProgress::Over;
+                    // Late members get signals too.
+                    ended.processes.append(&mut ended.joined);
+                }
+                EndProgress::Chosen => {
+                    ended.progress = EndProgress::Failed;
+                    if let Some(person) = &ended.person {
+                        self.breaker.remove(person, ended.at);
+                    }
+                }
+                EndProgress::Over | EndProgress::Failed | EndProgress::Postponed => {}
+            }
+        }
+        for (rule, violations) in &mut self.violations {
+            for (subject, violation) in &mut violations.of {
+                let is_of_this = |(job, ended): &(&JobKey, &EndedJob)| {
+                    ended.rule.as_ref() == Some(rule) && is_order_for(subject, job, ended)
+                };
+                let left = self.ended.iter().filter(is_of_this);
+                violation.settle_end(left.map(|(_, it)| it.progress.had_signals()).max());
             }
         }
         self

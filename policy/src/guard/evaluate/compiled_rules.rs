@@ -23,6 +23,8 @@ pub struct CompiledRules {
     by_source: BTreeMap<RuleSource, PolicyIndex>,
     /// Computed at first use: a client seldom needs them.
     digests: OnceLock<RuleDigests>,
+    /// Whether a preview evaluates them.
+    is_preview: bool,
 }
 
 /// Digests that show what of the rules has changed.
@@ -97,6 +99,7 @@ impl CompiledRules {
             rules,
             by_source: BTreeMap::new(),
             digests: OnceLock::new(),
+            is_preview: false,
         };
         // The first of two policies with the same name wins: it is inserted last.
         for policy in policies(&compiled.rules).into_iter().rev() {
@@ -109,6 +112,20 @@ impl CompiledRules {
     #[must_use]
     pub const fn rules(&self) -> &RuleSet {
         &self.rules
+    }
+
+    /// The same rules for a preview: each grace period counts as over, and no job waits until
+    /// others have been ended. Their digests are the same.
+    pub(crate) fn to_preview(&self) -> Self {
+        Self {
+            is_preview: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether a preview evaluates them.
+    pub(crate) const fn is_preview(&self) -> bool {
+        self.is_preview
     }
 
     /// Whether both have the same evaluation.
@@ -228,7 +245,10 @@ impl CompiledRules {
             mode,
             acting_mode: acts,
             action: measures.action.unwrap_or(default_action(kind)),
-            grace_ms: milliseconds(grace),
+            grace_ms: match self.is_preview {
+                true => 0,
+                false => milliseconds(grace),
+            },
             max_warnings: rules.enforcement.max_warnings.max(1),
             max_snoozes: measures
                 .max_snoozes
@@ -264,7 +284,8 @@ impl CompiledRules {
             if *mode == Some(GuardMode::Soft) && milder.acting_mode != EnforcementMode::Soft {
                 milder.to_mut().acting_mode = EnforcementMode::Soft;
             }
-            if let Some(grace_ms) = grace.map(milliseconds).filter(|ms| *ms > milder.grace_ms) {
+            let grace_ms = grace.map(milliseconds).filter(|ms| *ms > milder.grace_ms);
+            if let Some(grace_ms) = grace_ms.filter(|_| !self.is_preview) {
                 milder.to_mut().grace_ms = grace_ms;
             }
             if let Some(max) = max_snoozes.filter(|max| *max > milder.max_snoozes) {

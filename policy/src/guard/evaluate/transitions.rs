@@ -35,6 +35,11 @@ use std::sync::Arc;
 const OTHERS_STOPPED: &str = "too many jobs of containers were, or would be, ended: none is until \
                               an admin sets the mode again";
 
+/// Why the job of a user waits, while too many ends of containers count.
+pub(crate) const WAITS_FOR_OTHERS: &str = "too many jobs were, or would be, ended within ten \
+                                           minutes, most of them of containers: it waits until \
+                                           fewer count";
+
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
     context: &EvaluationContext<'_>,
@@ -367,7 +372,8 @@ impl<'l> RuleEvaluation<'l, '_> {
         };
         let person = PersonKey::from(&chosen.victim.job.owner);
         // The violation is still due with the next sample.
-        if !self.is_dry_run() && !ended.has_slot(&person) {
+        let is_preview = self.context.compiled_rules.is_preview();
+        if !self.is_dry_run() && !is_preview && !ended.has_slot(&person) {
             return;
         }
         let is_repeated = chosen.is_repeated && self.breaker.allows_retry(&person, max_ended);
@@ -378,8 +384,13 @@ impl<'l> RuleEvaluation<'l, '_> {
             // A dry run goes on and records every end. Otherwise no further job is ended.
             if !self.is_dry_run() {
                 violation.require_confirmation();
-                if self.breaker.is_stopped_for(&person)
-                    && let Some(step) = violation.record_exempt(|| OTHERS_STOPPED.to_owned())
+                let why = match self.breaker.is_stopped_for(&person) {
+                    true => OTHERS_STOPPED,
+                    false => WAITS_FOR_OTHERS,
+                };
+                // If it stopped for everybody, that is recorded.
+                if self.breaker.tripped_at().is_none()
+                    && let Some(step) = violation.record_exempt(|| why.to_owned())
                 {
                     self.record(subject, step, violation);
                 }
@@ -389,7 +400,7 @@ impl<'l> RuleEvaluation<'l, '_> {
         if !is_repeated {
             self.breaker.add(counted, person, at);
         }
-        violation.record_ended(at);
+        violation.record_chosen(at, self.is_dry_run());
         if self.is_dry_run() {
             let processes = chosen.runs.iter().map(|run| pid_start(self.context, *run));
             let open = violation.to_open_violation(self.rule, subject);

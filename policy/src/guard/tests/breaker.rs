@@ -360,6 +360,42 @@ fn containers_stop_no_ends_of_users() {
     assert_eq!(guard.state.others_tripped_at(), None);
 }
 
+#[test]
+fn containers_stop_no_ends_of_users_however_few_are_allowed() {
+    for most in [1_u32, 2] {
+        let mut rules = rules_forbidding_all(GuardMode::Enforce, most);
+        let container = |pid: u32| format!("container {pid}");
+        rules.gpus[0]
+            .blocked_users
+            .extend((100..103).map(container));
+        let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+        for pid in 100..103 {
+            let process = world.start(pid, &container(pid)).uses(0, 1, 50);
+            process.job(&format!("tree {pid}"));
+        }
+        let acts = decisions(&guard.evaluate_samples(&mut world, 1));
+        assert_eq!(acts.len(), most as usize, "{acts:?}");
+        world.processes.retain(|pid, _| *pid > 101);
+        world.start(200, "alice").uses(0, 1, 50).job("tree 200");
+        let records = guard.evaluate_samples(&mut world, 62);
+        // Her job waits, and the record says why, once.
+        let waits: Vec<&GuardRecord> = records
+            .iter()
+            .filter(|it| matches!(&it.step, GuardStep::Exempt(why) if why.contains("it waits")))
+            .collect();
+        assert_eq!(waits.len(), 1, "{most}: {waits:?}");
+        assert_eq!(waits[0].at, Timestamp(20_000));
+        assert_eq!(waits[0].evidence.runs[0].run.pid, 200);
+        let acts = decisions(&records);
+        let [(at, job)] = acts.as_slice() else {
+            panic!("{most}: {acts:?}");
+        };
+        assert!((610..=630).contains(at), "{acts:?}");
+        assert_eq!(job, "tree 200");
+        assert_eq!(guard.state.tripped_at(), None);
+    }
+}
+
 /// What happens in one sample: intruders come, all leave, the daemon restarts, or nothing
 /// is observed for a while.
 type BreakerEvent = (u8, bool, bool, u8);

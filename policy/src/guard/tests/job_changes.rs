@@ -90,13 +90,13 @@ fn new_member_counts_for_its_job() {
 
 /// When violations of jobs begin and end, and jobs are ended, while bob's two idle
 /// processes have a launcher for 100 seconds.
-fn orphaned_after_100_seconds(rules: RuleSet) -> Vec<(usize, String)> {
+fn orphaned_after_100_seconds(rules: RuleSet) -> Vec<(u32, String)> {
     let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
     for pid in [101, 102] {
         world.start(pid, "bob").uses(0, 1, 0).job("tree 100");
     }
     let mut actual = Vec::new();
-    for sample in 1..800 {
+    for sample in 1_u32..800 {
         if sample == 10 {
             for pid in [101, 102] {
                 world.process(pid).job(&format!("tree {pid}"));

@@ -3,7 +3,7 @@
 use super::super::enforcement::order::{Enforcement, SignalStatus};
 use super::super::evaluate;
 use super::*;
-use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
+use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep, UnfinishedEnd};
 
 /// bob holds too much, and the last sample chose his job.
 fn chosen_job(mode: GuardMode) -> (TestGuard, TestHost, Enforcement) {
@@ -145,6 +145,58 @@ fn restart_during_signals_gives_no_immunity() {
         assert!((110..=140).contains(at), "{mode:?} {again:?}");
         assert_eq!(pids, &[100, 101], "{mode:?}");
     }
+}
+
+/// When a job was ended for the only violation, and the end that did not succeed.
+fn shown_end(state: &GuardState) -> (Option<Timestamp>, Option<UnfinishedEnd>) {
+    let open = &state.violations()[0];
+    (open.ended_at, open.unfinished_end)
+}
+
+#[test]
+fn only_a_job_that_is_gone_is_shown_as_ended() {
+    let (guard, world, ending) = chosen_job(GuardMode::Enforce);
+    let chosen_at = ending.record.at;
+    let under_way = (None, Some(UnfinishedEnd::UnderWay(chosen_at)));
+    assert_eq!(shown_end(&guard.state), under_way);
+    let survived = (None, Some(UnfinishedEnd::Survived(world.now)));
+    for (ended, left, signals, expected) in [
+        (1, 0, SignalStatus::Sent, (Some(chosen_at), None)),
+        (1, 1, SignalStatus::Sent, survived),
+        (0, 1, SignalStatus::Sent, survived),
+        (0, 1, SignalStatus::Unsent, (None, None)),
+        (0, 1, SignalStatus::Postponed, (None, None)),
+    ] {
+        let mut state = guard.state.clone();
+        let came = EnforcementOutcome {
+            left,
+            ..outcome(&ending, ended)
+        };
+        let _ = state.record_outcome(&ending, (came, signals), world.now);
+        assert_eq!(shown_end(&state), expected, "{ended} {left} {signals:?}");
+    }
+    // The daemon was killed before the outcome: with, and without signals.
+    let mut started = guard.state.clone();
+    started.mark_started(&ending);
+    let expected = (None, Some(UnfinishedEnd::Survived(chosen_at)));
+    assert_eq!(shown_end(&started.into_restarted()), expected);
+    assert_eq!(shown_end(&guard.state.into_restarted()), (None, None));
+}
+
+#[test]
+fn job_that_a_restart_saved_does_not_count_as_ended() {
+    let (mut guard, mut world, ending) = chosen_job(GuardMode::Enforce);
+    guard.state = guard.state.into_restarted();
+    assert!(!guard.state.is_still_chosen(&ending));
+    let mut rules = guard.compiled_rules.rules().clone();
+    rules.enforcement.max_ended = 1;
+    guard.compiled_rules = CompiledRules::new(rules);
+    world.start(200, "alice").uses(0, 21, 50).job("tree 200");
+    let records = guard.evaluate_samples(&mut world, 4);
+    let victims = records.iter().filter_map(|it| it.step.victim());
+    let victims: Vec<&str> = victims.map(|it| it.job.id.as_str()).collect();
+    assert_eq!(victims, ["tree 200"]);
+    assert_eq!(guard.state.tripped_at(), None);
 }
 
 #[test]

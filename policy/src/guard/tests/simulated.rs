@@ -93,6 +93,7 @@ fn shows_the_evidence_at_the_end() {
             snoozed_until: None,
             not_broken_since: None,
             ended_at: Some(at),
+            unfinished_end: None,
             evidence: Evidence {
                 measured: Some(Measurement {
                     value: 25 * GIB,

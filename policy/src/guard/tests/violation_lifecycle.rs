@@ -3,7 +3,7 @@
 use super::super::schedule::Hours;
 use super::record_text::record_line;
 use super::*;
-use gpukill_proto::guard::GuardStep;
+use gpukill_proto::guard::{GuardStep, UnfinishedEnd};
 
 fn rules_with_memory_limit(change: impl FnOnce(&mut RuleSet)) -> RuleSet {
     let mut rules = RuleSet {
@@ -44,8 +44,8 @@ fn warns_reminds_and_ends_after_grace() {
     assert_eq!(actual, expected);
     let open = &guard.state.violations()[0];
     assert_eq!(
-        (open.warnings, open.ended_at),
-        (3, Some(Timestamp(320_000)))
+        (open.warnings, open.ended_at, open.unfinished_end),
+        (3, None, Some(UnfinishedEnd::UnderWay(Timestamp(320_000))))
     );
     assert_eq!(open.warned_at, Some(Timestamp(20_000)));
     assert_eq!(open.deadline, Some(Timestamp(320_000)));

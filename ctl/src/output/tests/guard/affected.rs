@@ -3,7 +3,7 @@
 use super::*;
 use crate::output::guard::{EditEffect, PreviousState};
 use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
-use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind};
+use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind, UnfinishedEnd};
 
 /// One row for each violation, with the text about its end.
 fn ends(open: Vec<OpenViolation>, mode: GuardMode) -> String {
@@ -50,6 +50,18 @@ fn violation_shows_over_snoozed_or_service() {
     service.rule.kind = RuleKind::Waste;
     let screen = ends(vec![service], GuardMode::Soft);
     assert!(screen.contains("  for waste only warned  "), "{screen}");
+    for (unfinished, expected) in [
+        (UnfinishedEnd::UnderWay(NOW), "  1 ending since 14:02  "),
+        (
+            UnfinishedEnd::Survived(NOW.plus_seconds(-60)),
+            "  1 survived 14:01  ",
+        ),
+    ] {
+        let mut stubborn = soft();
+        stubborn.unfinished_end = Some(unfinished);
+        let screen = ends(vec![stubborn], GuardMode::Soft);
+        assert!(screen.contains(expected), "{screen}");
+    }
 }
 
 #[test]
@@ -63,6 +75,7 @@ fn edit_names_the_affected_jobs() {
             mode,
             previous: PreviousState::Edited,
             open: Ok(open),
+            exempt: vec!["bob, default: idle: process 51002 is protected".to_owned()],
         };
         let style = style(Some(100));
         let shown = guard::edit_lines(&edited(), edit_view(doing), Some(&effect), NOW, &style);
@@ -94,6 +107,12 @@ fn edit_names_the_affected_jobs() {
         let screen = edited_with(GuardMode::DryRun, open(&[consequence]), Mode::Apply);
         assert!(screen.contains(expected), "{screen}");
     }
+    let screen = edited_with(soft, open(&[Consequence::Exempt]), Mode::DryRun);
+    let why = "\nbob, default: idle: process 51002 is protected\n";
+    assert!(
+        screen.contains("  nobody: see below  ") && screen.ends_with(why),
+        "{screen}"
+    );
     let screen = edited_with(soft, open(&[Consequence::Nothing]), Mode::Apply);
     assert!(screen.ends_with("\nalice: at most 16 GiB, priority 7\n"));
     let screen = edited_with(soft, open(&[Consequence::Nothing]), Mode::DryRun);
@@ -109,6 +128,7 @@ fn question_is_asked_where_jobs_may_end() {
         mode,
         previous: PreviousState::SameMode,
         open,
+        exempt: Vec::new(),
     };
     let one = |consequence| {
         let open = violations().open.into_iter().take(1);
@@ -122,6 +142,7 @@ fn question_is_asked_where_jobs_may_end() {
         (GuardMode::DryRun, Err("gpukilld is busy".to_owned()), false),
         (GuardMode::Enforce, Ok(Vec::new()), false),
         (GuardMode::Enforce, one(Consequence::Nothing), false),
+        (GuardMode::Enforce, one(Consequence::Exempt), false),
         (
             GuardMode::Soft,
             one(Consequence::Warned(ConsequenceReason::Service)),
@@ -154,6 +175,7 @@ fn edit_of_mode_states_mode_and_unknowns() {
             mode,
             previous: was,
             open,
+            exempt: Vec::new(),
         };
         let style = style(None);
         text(

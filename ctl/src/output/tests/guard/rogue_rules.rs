@@ -42,6 +42,7 @@ fn rogue_edit_shows_the_changes() {
         after: RulesRevision("78ad79b2".into()),
         difference: unified_diff((file, RULES), (file, &after)),
         warnings: Vec::new(),
+        affected: None,
     };
     check_all("rogue-edit", |style| {
         let view = EditView {

@@ -108,6 +108,7 @@ fn turned(
         mode,
         previous: was,
         open: Ok(open),
+        exempt: Vec::new(),
     };
     EffectScreen { effect, doing }
 }
@@ -204,6 +205,35 @@ fn change_of_mode_names_mode_and_affected_jobs() {
     ] {
         assert_eq!(screen(mode, was, Vec::new(), how), expected);
     }
+}
+
+#[test]
+fn service_that_breaks_several_rules_has_one_line() {
+    let mut idle = violations().open.remove(0);
+    idle.evidence.is_service_only_warned = true;
+    let (mut waste, mut other) = (idle.clone(), idle.clone());
+    waste.rule = RuleName {
+        source: RuleSource::Rule("lab".into()),
+        kind: RuleKind::Waste,
+    };
+    if let gpukill_proto::guard::ViolationSubject::Job(job) = &mut other.subject {
+        job.id = "another".into();
+    }
+    let report = GuardReport {
+        idle_services: vec![idle, other, waste],
+        ..guard_report()
+    };
+    let style = style(None);
+    let shown = text(&guard::status_lines(&report, &[], &[], NOW, &style), &style);
+    let lines = shown.lines().filter(|line| line.contains(": idle since "));
+    let lines: Vec<&str> = lines.collect();
+    let idle = "; default: idle, for idleness only warned";
+    assert_eq!(lines.len(), 2, "{shown}");
+    assert!(
+        lines[0].ends_with(&format!("{idle}; rule lab: waste, for waste only warned")),
+        "{shown}"
+    );
+    assert!(lines[1].ends_with(idle), "{shown}");
 }
 
 #[test]

@@ -20,8 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) type FindingKey = (PolicyIndex, RuleKind, SubjectIndex);
 
 /// Why a violation is dropped before it is over.
-const NO_ROOM: &str = "there is no room for all violations, and its owner has the most: it is \
-                       dropped until there is room";
+const NO_ROOM: &str = "there is no room for all violations, and its owner has the most: its \
+                       warnings and its grace period are lost, and it begins again when there is \
+                       room; write fewer rules, or have the owner start fewer jobs";
 
 /// Drops states of people with more than their share, if the states and the new findings exceed
 /// `bound`. Returns the findings that open no violation.

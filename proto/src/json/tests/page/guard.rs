@@ -93,6 +93,7 @@ fn open_violation() -> OpenViolation {
         snoozed_until: None,
         not_broken_since: None,
         ended_at: None,
+        unfinished_end: None,
         evidence: evidence(),
         message: None,
     }

@@ -44,6 +44,10 @@ fn sigkill_follows_after_half_a_minute() {
     // The decision is recorded, and no outcome yet.
     assert_eq!(it.steps(), steps_in_mode("enforce", &["violated", "ended"]));
     assert_eq!(it.kills(), json!([["guard: default: memory", null]]));
+    let open = guard_violations(&it.test_box)["open"][0].clone();
+    assert!(open["ending_since"].is_string(), "{open:#}");
+    let ended = (&open["ended_at"], &open["survived_at"]);
+    assert_eq!(ended, (&json!(null), &json!(null)));
 
     eventually_equals(&true, || {
         process_has_ended(launcher) && process_has_ended(worker)

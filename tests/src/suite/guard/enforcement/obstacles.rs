@@ -91,3 +91,48 @@ fn protected_process_does_not_protect_its_job() {
     eventually_equals(&0, || it.test_box.faults().len());
     it.daemon.stop();
 }
+
+#[test]
+fn protected_job_is_promised_no_end() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("a name protects only processes of root and system accounts");
+    }
+    let enforce = "[global]\ndry_run = false\n\
+        [enforcement]\nsoft_enforcement = false\nhard_enforcement = true\n";
+    let Some(test_box) = GuardBox::test_box_with_rules(enforce) else {
+        return;
+    };
+    let settings = std::fs::read_to_string(test_box.path("gpukilld.toml")).unwrap();
+    let protect = format!("{settings}\n[protect]\nnames = [\"sleep\"]\n");
+    std::fs::write(test_box.path("gpukilld.toml"), protect).unwrap();
+    let mut daemon = test_box.daemon_command();
+    let it = GuardBox::start(test_box, &mut daemon);
+    let job = Script::run(&it.test_box, "/bin/sleep 1000 & echo $!; wait");
+    let [sleep] = job.next_pids();
+    let executable = std::fs::read_link(format!("/proc/{sleep}/exe")).unwrap();
+    if !executable.ends_with("sleep") {
+        return skip("here sleep is one of many names of a program");
+    }
+    it.driver.add_processes(&[sleep]);
+    let set = ["guard", "user", "set", "root", "--memory-limit", "0.5"];
+    let planned = eventually("the job is listed", || {
+        let planned = it.test_box.ctl(&[&set[..], &["--dry-run"]].concat());
+        planned
+            .stdout
+            .contains("user root: memory")
+            .then_some(planned)
+    });
+    let why = format!("process {sleep} is protected: the admin protects the name sleep");
+    let shown = &planned.stdout;
+    assert!(shown.contains(" nobody: see below "), "{shown}");
+    assert!(
+        shown.ends_with(&format!("user root: memory: {why}\n")),
+        "{shown}"
+    );
+    // Nothing is asked where no job would be ended, and the guard then decides the same.
+    let made = it.test_box.ctl(&set);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert_eq!(it.outcome(), json!([0, 1, why]));
+    assert!(!process_has_ended(sleep));
+    it.daemon.stop();
+}
