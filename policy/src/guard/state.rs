@@ -377,8 +377,8 @@ impl GuardState {
             self.moved.remove(&process);
             return now;
         };
+        // A process that returns stays known: after a restart only `moved` names its first job.
         if first == *now {
-            self.moved.remove(&process);
             return now;
         }
         if !self.moved.contains_key(&process) {
