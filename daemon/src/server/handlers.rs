@@ -16,7 +16,7 @@ mod status;
 use super::fair_queue::{FairQueue, QueuePermit};
 use super::is_privileged;
 use super::replays::ReplayThread;
-use super::session::Session;
+use super::session::{Session, lock};
 use super::visibility::Visibility;
 use crate::store::RecordedEvent;
 pub(super) use backup::ConnectionBackup;

@@ -16,11 +16,6 @@ impl Session {
         self.shared.resetter.plan(&self.caller, request).await
     }
 
-    /// Starts the execution of a plan.
-    pub(crate) async fn start_reset(&self, plan: PlanId) -> Result<OperationId, Refusal> {
-        self.shared.resetter.execute(&self.caller, plan).await
-    }
-
     /// Returns the current report.
     pub(crate) async fn reset_report(
         &self,
