@@ -12,7 +12,8 @@ use crate::output::list::columns::{NamedColumn, parse_columns};
 use crate::output::list::gpus::columns::GpuColumn;
 use crate::output::list::processes::columns::ProcessColumn;
 use clap::ValueEnum;
-use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, value};
+use gpukill_proto::setting_keys;
+use gpukill_proto::settings::{SettingMistake, apply_environment, apply_file, value};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -199,125 +200,58 @@ fn columns_text<C: NamedColumn>(value: &toml::Value) -> Result<String, String> {
     parse_columns::<C>(&text).map(|_| text)
 }
 
-/// Every key of the file and its environment variable.
-pub(crate) const KEYS: &[Key<Settings>] = &[
-    Key {
-        section: "",
-        name: "log_level",
-        variable: "GPUKILL_LOG_LEVEL",
-        default: "\"info\"",
-        help: "How much to say on stderr: error, warn, info, debug, trace.",
-        set: |s, v| parse_choice(v).map(|level| s.log_level = level),
-    },
-    Key {
-        section: "",
-        name: "output_format",
-        variable: "GPUKILL_OUTPUT_FORMAT",
-        default: "\"table\"",
-        help: "table, json, ndjson or csv; a command that lacks it prints a table.",
-        set: |s, v| parse_choice(v).map(|format| s.output_format = format),
-    },
-    Key {
-        section: "",
-        name: "use_colors",
-        variable: "GPUKILL_USE_COLORS",
-        default: "true",
-        help: "true: colour on a terminal, unless NO_COLOR is set; false: never.",
-        set: |s, v| {
+setting_keys! {
+    /// Every key of the file and its environment variable.
+    pub(crate) const KEYS: Settings;
+
+    [""]
+    log_level GPUKILL_LOG_LEVEL = "\"info\"",
+        "How much to say on stderr: error, warn, info, debug, trace.",
+        |s, v| parse_choice(v).map(|level| s.log_level = level);
+    output_format GPUKILL_OUTPUT_FORMAT = "\"table\"",
+        "table, json, ndjson or csv; a command that lacks it prints a table.",
+        |s, v| parse_choice(v).map(|format| s.output_format = format);
+    use_colors GPUKILL_USE_COLORS = "true",
+        "true: colour on a terminal, unless NO_COLOR is set; false: never.",
+        |s, v| {
             let wanted = value::boolean(v)?;
             s.colors = if wanted { Colors::Auto } else { Colors::Never };
             Ok(())
-        },
-    },
-    Key {
-        section: "",
-        name: "table_width",
-        variable: "GPUKILL_TABLE_WIDTH",
-        default: "",
-        help: "The width of tables, in columns; without it the terminal's.",
-        set: |s, v| parse_count(v, bounds::WIDTH).map(|width| s.table_width = Some(width)),
-    },
-    Key {
-        section: "",
-        name: "default_timeout_secs",
-        variable: "GPUKILL_DEFAULT_TIMEOUT",
-        default: "5",
-        help: "How long kill waits after each signal, in seconds.",
-        set: |s, v| parse_seconds(v, bounds::SIGNAL_TIMEOUT).map(|time| s.signal_timeout = time),
-    },
-    Key {
-        section: "",
-        name: "request_timeout_secs",
-        variable: "GPUKILL_REQUEST_TIMEOUT",
-        default: "5",
-        help: "How long to wait for the daemon, in seconds.",
-        set: |s, v| parse_seconds(v, bounds::REQUEST_TIMEOUT).map(|time| s.timeout = time),
-    },
-    Key {
-        section: "",
-        name: "max_processes_summary",
-        variable: "GPUKILL_MAX_PROCESSES",
-        default: "10",
-        help: "Processes for each GPU in a table; 0 shows all.",
-        set: |s, v| parse_count(v, bounds::PROCESSES).map(|n| s.max_processes = n),
-    },
-    Key {
-        section: "",
-        name: "watch_interval_secs",
-        variable: "GPUKILL_WATCH_INTERVAL",
-        default: "2",
-        help: "The shortest time between two frames of list --watch, in seconds.",
-        set: |s, v| parse_seconds(v, bounds::WATCH).map(|time| s.watch_interval = time),
-    },
-    Key {
-        section: "",
-        name: "show_details",
-        variable: "GPUKILL_SHOW_DETAILS",
-        default: "false",
-        help: "Let list show processes instead of GPUs.",
-        set: |s, v| value::boolean(v).map(|wanted| s.show_details = wanted),
-    },
-    Key {
-        section: "",
-        name: "only_mine",
-        variable: "GPUKILL_ONLY_MINE",
-        default: "false",
-        help: "Let list show your own processes only.",
-        set: |s, v| value::boolean(v).map(|wanted| s.only_mine = wanted),
-    },
-    Key {
-        section: "",
-        name: "list_sort",
-        variable: "GPUKILL_LIST_SORT",
-        default: "",
-        help: "The order of list: memory, util, user and others; without it by GPU.",
-        set: |s, v| parse_choice(v).map(|key| s.list_sort = Some(key)),
-    },
-    Key {
-        section: "",
-        name: "list_columns",
-        variable: "GPUKILL_LIST_COLUMNS",
-        default: "",
-        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" to add to the usual ones.",
-        set: |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text)),
-    },
-    Key {
-        section: "",
-        name: "details_columns",
-        variable: "GPUKILL_DETAILS_COLUMNS",
-        default: "",
-        help: "The columns of list --details, likewise.",
-        set: |s, v| columns_text::<ProcessColumn>(v).map(|text| s.details_columns = Some(text)),
-    },
-    Key {
-        section: "",
-        name: "socket",
-        variable: "GPUKILL_SOCKET",
-        default: "",
-        help: "The daemon's socket; by default that of the host, then your own.",
-        set: |s, v| value::text(v).map(|path| s.socket = Some(path.into())),
-    },
-];
+        };
+    table_width GPUKILL_TABLE_WIDTH = "",
+        "The width of tables, in columns; without it the terminal's.",
+        |s, v| parse_count(v, bounds::WIDTH).map(|width| s.table_width = Some(width));
+    default_timeout_secs GPUKILL_DEFAULT_TIMEOUT = "5",
+        "How long kill waits after each signal, in seconds.",
+        |s, v| parse_seconds(v, bounds::SIGNAL_TIMEOUT).map(|time| s.signal_timeout = time);
+    request_timeout_secs GPUKILL_REQUEST_TIMEOUT = "5",
+        "How long to wait for the daemon, in seconds.",
+        |s, v| parse_seconds(v, bounds::REQUEST_TIMEOUT).map(|time| s.timeout = time);
+    max_processes_summary GPUKILL_MAX_PROCESSES = "10",
+        "Processes for each GPU in a table; 0 shows all.",
+        |s, v| parse_count(v, bounds::PROCESSES).map(|n| s.max_processes = n);
+    watch_interval_secs GPUKILL_WATCH_INTERVAL = "2",
+        "The shortest time between two frames of list --watch, in seconds.",
+        |s, v| parse_seconds(v, bounds::WATCH).map(|time| s.watch_interval = time);
+    show_details GPUKILL_SHOW_DETAILS = "false",
+        "Let list show processes instead of GPUs.",
+        |s, v| value::boolean(v).map(|wanted| s.show_details = wanted);
+    only_mine GPUKILL_ONLY_MINE = "false",
+        "Let list show your own processes only.",
+        |s, v| value::boolean(v).map(|wanted| s.only_mine = wanted);
+    list_sort GPUKILL_LIST_SORT = "",
+        "The order of list: memory, util, user and others; without it by GPU.",
+        |s, v| parse_choice(v).map(|key| s.list_sort = Some(key));
+    list_columns GPUKILL_LIST_COLUMNS = "",
+        "The columns of list: \"gpu,name,fan\", or \"+fan\" to add to the usual ones.",
+        |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text));
+    details_columns GPUKILL_DETAILS_COLUMNS = "",
+        "The columns of list --details, likewise.",
+        |s, v| columns_text::<ProcessColumn>(v).map(|text| s.details_columns = Some(text));
+    socket GPUKILL_SOCKET = "",
+        "The daemon's socket; by default that of the host, then your own.",
+        |s, v| value::text(v).map(|path| s.socket = Some(path.into()));
+}
 
 /// The description of a setting for the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
