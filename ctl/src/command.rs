@@ -28,7 +28,6 @@ use crate::settings::Settings;
 use gpukill_proto::refusal::Refusal;
 use std::time::Duration;
 
-/// Runs a command.
 pub(crate) fn run(
     command: &Command,
     settings: &Settings,
@@ -84,7 +83,6 @@ fn explain_refusal(failure: Error, settings: &Settings, messages: Messages) -> E
     }
 }
 
-/// Prints the completions for a shell.
 pub(crate) fn print_completions(wanted: &Completions) -> Result<Exit, Error> {
     print(&completions(wanted.shell, &command()))?;
     Ok(Exit::Done)

@@ -102,9 +102,6 @@ impl Guard {
     /// Starts the guard with the rules and terminals of these settings, and the state that was
     /// saved in `directory` during this boot of the host. Also returns when each process was first
     /// observed on its devices, from that state.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     pub(crate) fn start(
         settings: crate::config::GuardSettings,
         directory: PathBuf,

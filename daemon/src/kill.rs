@@ -53,7 +53,6 @@ pub(crate) struct KillEnvironment {
     pub(crate) disabled_reason: Option<String>,
     /// Set when the daemon stops. Operations under way end then.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// Processes that kills have stopped.
     pub(crate) stopped_processes: StoppedProcesses,
 }
 

@@ -327,9 +327,6 @@ fn start_user_lookup(config: &Config) -> Users {
 
 /// Starts the watch for rogue processes and the socket watcher, which also counts connections for
 /// polls.
-///
-/// # Errors
-/// If a thread cannot be started.
 fn start_rogue_watch(
     config: &Config,
     store: &Store,
@@ -358,7 +355,6 @@ impl ProcessLiveness for LiveProcesses {
     }
 }
 
-/// The name of this host.
 fn host_name() -> String {
     let names = rustix::system::uname();
     gpukill_proto::text::sanitize(names.nodename().to_bytes(), 64)

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub(crate) struct PublishedPoll {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// From the same poll.
     pub(crate) sharing: Arc<SharedMemory>,
     /// The accounts that processes report, from the same poll.
     pub(crate) accounts: Arc<JobAccounts>,

@@ -17,9 +17,6 @@ struct Header {
 }
 
 /// Reads a file of at most `longest` bytes; `None` if the file does not exist.
-///
-/// # Errors
-/// The reason why the file cannot be used.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, String> {
     let Some(text) = file::read_at_most(path, longest).map_err(|error| error.to_string())? else {
         return Ok(None);

@@ -48,7 +48,6 @@ pub(crate) struct CallRoute {
     pub(crate) timeout: Duration,
     /// Whether the daemon may take seconds: it scans all processes, or reads the history.
     pub(crate) is_slow: bool,
-    /// Makes the call.
     pub(crate) run: CallFn,
 }
 
@@ -82,7 +81,6 @@ struct Turn {
 }
 
 impl Calls {
-    /// Calls the daemon at this socket.
     pub(crate) fn new(socket: PathBuf) -> Self {
         Self {
             socket,
@@ -190,7 +188,6 @@ enum Kept {
     Ended(EndedCall),
 }
 
-/// The answer of a call that has ended.
 #[derive(Clone)]
 struct EndedCall {
     answer: Answer,

@@ -23,7 +23,6 @@ const MIN_COMPRESSED: usize = 1_400;
 /// A longer document is compressed on a thread of its own, so that other clients do not wait.
 const MAX_COMPRESSED_INLINE: usize = 64 << 10;
 
-/// A document.
 #[derive(Debug)]
 pub(crate) struct Document {
     media_type: &'static str,
@@ -44,7 +43,6 @@ impl Document {
         Ok(Self::new("application/json", body))
     }
 
-    /// A page of HTML.
     pub(crate) fn html(page: String) -> Self {
         Self::new("text/html; charset=utf-8", page.into_bytes())
     }

@@ -234,7 +234,6 @@ fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Er
     })
 }
 
-/// Requests a page of samples.
 fn request_samples(
     daemon: &Daemon,
     filter: &AuditFilter,

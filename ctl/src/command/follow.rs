@@ -28,13 +28,11 @@ const LONG_WAIT: Duration = Duration::from_millis(500);
 
 /// The differences between followed operations.
 pub(super) trait Operation {
-    /// A report on the state of the operation.
     type Report;
 
     /// The words for messages.
     const WORDS: OperationWords;
 
-    /// Starts the planned operation.
     fn start(
         daemon: &Daemon,
         plan: PlanId,
@@ -52,7 +50,6 @@ pub(super) trait Operation {
         hooks: &mut dyn WaitHooks,
     ) -> Result<Self::Report, Error>;
 
-    /// The stage of the operation and the version of the report.
     fn progress(report: &Self::Report) -> (Stage, u64);
 
     /// Prints what a report adds before the end.

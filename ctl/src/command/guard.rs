@@ -64,7 +64,6 @@ fn set_key_edit(key: &str, value: &str) -> GuardEdit {
     }
 }
 
-/// The edit of one policy, and its options.
 fn policy_edit(
     kind: PolicyKind,
     command: &PolicyCommand,

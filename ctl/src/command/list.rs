@@ -185,7 +185,6 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
     })
 }
 
-/// The requested columns of one of the tables.
 fn columns<C: NamedColumn>(text: Option<&str>) -> Result<ColumnChoice<C>, Error> {
     let parsed = text.map(|text| parse_columns(text).map_err(Error::Usage));
     parsed.unwrap_or_else(|| Ok(ColumnChoice::default()))

@@ -40,7 +40,6 @@ pub(super) trait HostChecks {
     ) -> EditConsequences;
 }
 
-/// The consequences of an edit.
 #[derive(Default)]
 pub(super) struct EditConsequences {
     /// What holds after the edit; empty where it is not known, or where `effect` says it.
@@ -175,9 +174,6 @@ fn warn_if_file_differs(
 }
 
 /// Reads the rules of a file as TOML. Rules without a meaning here are reported.
-///
-/// # Errors
-/// The file cannot be read or has mistakes.
 pub(super) fn read_rules<M: Display>(
     language: &RulesCodec<M>,
     file: &Path,

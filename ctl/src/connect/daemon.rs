@@ -173,9 +173,6 @@ impl Daemon {
 
     /// Requests pages from position `next` on until there are no more. `request_page` makes the
     /// call, keeps the page and returns the position of the next one.
-    ///
-    /// # Errors
-    /// The error of a call, or a page that does not advance.
     pub(crate) fn collect_pages(
         &self,
         what: &str,

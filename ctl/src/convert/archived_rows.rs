@@ -56,7 +56,6 @@ pub(super) fn write(kind: ArchiveKind, commands: CommandLines) -> io::Result<()>
 /// The column of the kind of an action. Readers of partitioned files take `kind` from the path.
 const ACTION_KIND_COLUMN: &str = "action";
 
-/// The columns of a kind.
 pub(crate) fn columns(kind: ArchiveKind) -> Vec<&'static str> {
     let (fields, others) = match kind {
         ArchiveKind::Devices => (AuditDocument::FIELDS, PROCESS_COLUMNS),

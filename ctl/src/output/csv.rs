@@ -109,13 +109,11 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
-/// The names of the columns of a document with these fields, each of which is a column.
 pub(crate) fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
     let columns = columns(fields, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
 }
 
-/// A row for each record.
 pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Error> {
     documents(AuditDocument::FIELDS, records, header)
 }

@@ -23,7 +23,6 @@ impl Default for Messages {
 }
 
 impl Messages {
-    /// Messages of this level, for a daemon of this kind.
     pub(crate) fn new(level: LogLevel, runs: DaemonKind) -> Self {
         Self {
             level,

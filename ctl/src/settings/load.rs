@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Loads the settings of this run.
 pub(crate) fn load(cli: &Cli) -> Result<Settings, Error> {
     let file = match &cli.globals.config {
         Some(named) => Some((named.clone(), read(named)?)),

@@ -175,7 +175,6 @@ impl ScanState {
         threads
     }
 
-    /// The threads to scan.
     pub(super) fn effort(&self, scan: ScheduledScan) -> ScanEffort {
         if self.known_threads(scan.pid).is_empty() {
             scan.effort
@@ -441,7 +440,6 @@ mod tests {
         due.iter().map(|scan| scan.pid).collect()
     }
 
-    /// A state that watches one device.
     fn watching() -> ScanState {
         let mut state = ScanState::new();
         let watched = (BTreeSet::from([GPU]), WatchMode::Always);

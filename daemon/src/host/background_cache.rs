@@ -235,7 +235,6 @@ where
 }
 
 impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
-    /// Records the time of a request.
     fn record_request(&mut self, key: &K, now: Instant, max_entries: usize) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.requested_at = now;

@@ -46,7 +46,6 @@ const MAX_PROCESSES: usize = 4_096;
 /// A handle on the scan thread. Dropping it stops the thread.
 pub(crate) struct SocketWatcher(Arc<WatcherShared>);
 
-/// Saves a set of inodes to a file.
 pub(crate) type SaveInodes = Box<dyn FnMut(&BTreeSet<u64>) + Send>;
 
 /// Listening sockets that external clients were connected to. A restart of the daemon must not lose
@@ -86,7 +85,6 @@ struct WatchedJob {
 /// The result of scanning a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SocketFindings {
-    /// The network use of its job.
     network: NetworkUse,
     /// `None` where unknown.
     sockets: Option<ProcessSockets>,
@@ -160,7 +158,6 @@ impl SavedServedSockets {
 }
 
 impl NetworkUse {
-    /// Unknown, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
             role: why.as_unknown(),
@@ -171,9 +168,6 @@ impl NetworkUse {
 
 impl SocketWatcher {
     /// Starts the scan thread below this root, `/proc` except in tests.
-    ///
-    /// # Errors
-    /// When the system cannot start a thread.
     pub(crate) fn start(root: PathBuf, saved: SavedServedSockets) -> std::io::Result<Self> {
         let shared = Arc::new(WatcherShared::default());
         let answers = Arc::clone(&shared);
@@ -275,7 +269,6 @@ impl WatcherState {
         interleave(jobs.into_iter().map(|job| (job.owner.clone(), job)))
     }
 
-    /// The jobs of the watched processes.
     fn jobs(&self) -> Vec<WatchedJob> {
         let mut jobs: BTreeMap<Job, WatchedJob> = BTreeMap::new();
         for (key, attribution) in &self.watched {

@@ -53,7 +53,6 @@ const NAME_TIMEOUT: Duration = Duration::from_millis(100);
 /// The authority under which a plan is executed.
 pub(super) struct KillAuthorization<'a> {
     pub(super) caller: &'a Caller,
-    /// The request as text, for the record.
     pub(super) request_text: String,
     /// Whether the kill is skipped when its intent cannot be recorded. A kill that a person asked
     /// for goes ahead: the person watches it.
@@ -161,7 +160,6 @@ fn record_outcome(
     }
 }
 
-/// The result of a kill in the record.
 pub(crate) fn kill_result(plan: &KillPlan, report: &KillReport) -> &'static str {
     match (report.stage, completion(plan, report)) {
         (Stage::Interrupted, _) => "interrupted",

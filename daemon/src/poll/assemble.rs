@@ -361,7 +361,6 @@ pub(super) fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<
     }
 }
 
-/// All PIDs that a backend lists.
 pub(super) fn listed_pids(latest: &[(&'static str, LatestReadings)]) -> impl Iterator<Item = u32> {
     let readings = latest
         .iter()

@@ -22,7 +22,6 @@ pub(super) struct HolderContext<'a> {
     pub(super) readings: &'a [Arc<BackendReadings>],
     pub(super) snapshot: &'a Snapshot,
     pub(super) file_holders: &'a FileHolders,
-    /// The texts for devices with short-lived holders.
     pub(super) short_lived: &'a BTreeMap<DeviceId, String>,
     pub(super) processes: &'a BTreeMap<u32, ProcessMetadata>,
     pub(super) users: &'a Users,
@@ -30,7 +29,6 @@ pub(super) struct HolderContext<'a> {
 }
 
 impl HolderContext<'_> {
-    /// All devices of the snapshot with their holders.
     pub(super) fn device_holders(
         &self,
         ended: &BTreeMap<DeviceId, Vec<EndedHolder>>,

@@ -38,7 +38,6 @@ const NVIDIA: &str = "nvidia";
 const MAX_DEVICES: usize = 4_096;
 
 impl DeviceIndices {
-    /// Indices for the devices on this bus, and for others.
     pub(super) fn on_bus(bus: PciBus) -> Self {
         Self {
             bus: Some(bus),

@@ -140,7 +140,6 @@ fn report_document(report: &ResetReport) -> String {
     serde_json::to_string(&ResetReportDocument::from(report)).unwrap_or_default()
 }
 
-/// The result in one word.
 fn reset_result(report: &ResetReport) -> &'static str {
     match (report.stage, completion(report)) {
         (Stage::Interrupted, _) => "interrupted",
@@ -357,7 +356,6 @@ fn verify_device(environment: &KillEnvironment, id: &DeviceId, vendor: Vendor) -
     }
 }
 
-/// The released driver.
 struct DriverQuiesce<'a> {
     quiesce: &'a Quiesce,
     until: gpukill_proto::units::Timestamp,

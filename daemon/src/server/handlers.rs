@@ -116,7 +116,6 @@ impl Session {
         self.replay_thread().acquire(permit).await
     }
 
-    /// The thread for the replays of this caller.
     fn replay_thread(&self) -> &ReplayThread {
         let replays = &self.shared.replays;
         match is_privileged(&self.caller, &self.shared.roles()) {

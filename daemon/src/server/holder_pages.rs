@@ -43,7 +43,6 @@ impl HoldersAnswer {
         }
     }
 
-    /// The page that starts at this position.
     pub(super) fn page(&self, start: usize, caller: &Caller, roles: &Roles) -> HoldersPage {
         let mut page = HoldersPageBuilder {
             room: PageRoom::new(usize::MAX, MAX_PAGE_BYTES),
@@ -158,7 +157,6 @@ fn empty_report(device: &DeviceHolders, ended: Vec<EndedHolder>) -> HoldersRepor
     }
 }
 
-/// Whether the caller may end a holder.
 fn may_end(caller: &Caller, roles: &Roles, holder: &Holder) -> bool {
     let operation = Operation::End {
         uids: holder.uid.last_known().copied().map(Uids::from_single),

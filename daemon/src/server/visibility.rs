@@ -360,7 +360,6 @@ fn is_broken(open: &OpenViolation) -> bool {
     open.not_broken_since.is_none()
 }
 
-/// Whether the evidence lists all processes of the violation.
 fn lists_all_processes(open: &OpenViolation) -> bool {
     open.evidence.runs.len() >= open.evidence.count as usize
 }

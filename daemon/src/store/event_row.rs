@@ -8,7 +8,6 @@ use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
-/// Every kind of event.
 pub(super) const EVENT_KINDS: [&str; 16] = [
     "quarantined",
     "started",
@@ -31,7 +30,6 @@ pub(super) const EVENT_KINDS: [&str; 16] = [
 /// The longest text of a fault, in bytes.
 const MAX_FAULT_BYTES: usize = 1 << 10;
 
-/// The columns of one row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EventRow {
     pub(super) at: Timestamp,

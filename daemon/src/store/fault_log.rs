@@ -300,7 +300,6 @@ mod tests {
             }
         }
 
-        /// The changes at this second, with these faults present.
         fn changes_at(&mut self, second: u64, present: &[Fault]) -> Vec<(i64, &'static str, u64)> {
             let now = self.start + Duration::from_secs(second);
             let at = Timestamp(i64::try_from(second).unwrap());

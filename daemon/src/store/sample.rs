@@ -12,13 +12,11 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
-    /// The usage.
     pub(crate) usage: Usage<DeviceId, DeviceRun>,
     /// The last poll of the sample.
     pub(crate) snapshot: Arc<Snapshot>,
     /// The processes that were observed in the sample, but no longer at its last poll.
     pub(crate) departed: Vec<DepartedProcess>,
-    /// The group names of each user.
     pub(crate) groups: Arc<GroupNames>,
     /// The accounts that Slurm jobs are charged to, as their processes state.
     pub(crate) accounts: Arc<JobAccounts>,
@@ -83,7 +81,6 @@ pub(crate) type GroupNames = BTreeMap<u32, Vec<String>>;
 /// process without a verdict.
 pub(crate) type RogueSuspicions = BTreeMap<ProcessKey, Option<VerdictSummary>>;
 
-/// The accounts that processes state.
 pub(crate) type JobAccounts = BTreeMap<ProcessKey, String>;
 
 /// A process that no longer uses a device.
@@ -105,7 +102,6 @@ pub(crate) enum Departure {
 }
 
 impl Departure {
-    /// The name in the store.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ended => "ended",

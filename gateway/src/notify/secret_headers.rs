@@ -72,12 +72,10 @@ impl SecretHeaders {
         }
     }
 
-    /// The headers.
     pub(crate) const fn all(&self) -> &HeaderMap {
         &self.0
     }
 
-    /// Whether there is a header.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

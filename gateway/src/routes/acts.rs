@@ -88,11 +88,9 @@ pub(crate) struct ActRoute {
     pub(crate) method: ActMethod,
     /// How long the daemon may take.
     pub(crate) timeout: Duration,
-    /// Does it.
     pub(crate) run: ActFn,
 }
 
-/// The method of a route that acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ActMethod {
     /// Follows.
@@ -206,7 +204,6 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// The value with this name.
 fn by_name<T: Copy>(key: &str, name: &str, known: &[(&str, T)]) -> Result<T, Problem> {
     let found = known.iter().find(|(it, _)| *it == name);
     found.map(|(_, value)| *value).ok_or_else(|| {
@@ -308,7 +305,6 @@ struct PlannedKill {
     plan: KillPlanDocument,
 }
 
-/// Plans a kill, and remembers the plan.
 pub(super) fn plan_kill(
     context: &mut ActContext<'_>,
     _: &Parameters,
@@ -537,7 +533,6 @@ struct SetBody {
     dry_run: bool,
 }
 
-/// Sets the mode of the guard.
 pub(super) fn set_mode(
     context: &mut ActContext<'_>,
     _: &Parameters,

@@ -106,7 +106,6 @@ pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
     BY, BUCKETS, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
 ];
 
-/// The parameter of GPM for a GPU.
 const GPU_ID: Parameter = Parameter {
     name: "gpu_id",
     ..GPU

@@ -44,7 +44,6 @@ pub(super) fn gpus(
     Document::json(&list)
 }
 
-/// The selected processes.
 pub(super) fn processes(
     frame: &Frame,
     parameters: &Parameters,

@@ -80,7 +80,6 @@ const DISPLAYS: &[&str] = &[
     "xfwm4",
 ];
 
-/// The MPS server and its control program.
 const MPS: &[&str] = &["nvidia-cuda-mps-server", "nvidia-cuda-mps-control"];
 
 /// Programs that adopt orphaned processes, in a session or a container.

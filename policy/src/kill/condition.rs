@@ -38,7 +38,6 @@ pub(super) struct Conditions<'a> {
     filter: Option<Regex>,
     command: Option<Regex>,
     image: Option<Regex>,
-    /// The selected devices.
     gpus: Option<BTreeSet<&'a DeviceId>>,
 }
 
@@ -78,7 +77,6 @@ impl<'a> Conditions<'a> {
         })
     }
 
-    /// Whether all conditions hold.
     pub(super) fn evaluate(
         &self,
         process: &ProcessInfo,
@@ -124,7 +122,6 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Whether the process uses one device for which all device conditions hold.
     fn device(&self, used: &ProcessDeviceUse<'_>, context: &KillContext<'_>) -> ConditionResult {
         let selector = self.selector;
         if self.gpus.is_none() && selector.vendors.is_empty() && selector.min_memory.is_none() {

@@ -70,7 +70,6 @@ pub fn plan(
 /// How a process became part of a plan.
 #[derive(Debug, Default)]
 struct PlannedProcess {
-    /// Whether the request names it.
     named: bool,
     /// The vendors of the devices for which it is ended.
     vendors: BTreeSet<Vendor>,

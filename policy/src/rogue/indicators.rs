@@ -34,11 +34,9 @@ pub struct IndicatorKind {
     pub corroborates: &'static [Threat],
     /// Why it counts, as a sentence for people.
     pub why: &'static str,
-    /// Detects the indicator.
     pub(super) detect: fn(&Suspect, &RogueRules) -> Option<IndicatorMatch>,
 }
 
-/// A detected indicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndicatorMatch {
     /// In thousandths.

@@ -55,7 +55,6 @@ pub struct LoadTracker {
     processes: BTreeMap<ProcessKey, ProcessHistory>,
 }
 
-/// The history of one process.
 #[derive(Debug, Clone)]
 struct ProcessHistory {
     owner: Option<(Option<u32>, String)>,

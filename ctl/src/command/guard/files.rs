@@ -53,9 +53,6 @@ fn rule_warnings(rules: &RuleSet, settings: &Settings, messages: Messages) -> Ve
 }
 
 /// Reads the rules of a file as TOML. Rules without a meaning here are reported.
-///
-/// # Errors
-/// The file cannot be read or has mistakes.
 pub(super) fn read(
     file: &Path,
     typed: Option<RulesFormat>,
@@ -82,7 +79,6 @@ pub(super) fn import(
     )
 }
 
-/// The host checks for rules of the guard.
 struct GuardHostChecks<'a> {
     settings: &'a Settings,
 }

@@ -43,7 +43,6 @@ fn people_in(text: &str) -> Vec<String> {
     entries.collect()
 }
 
-/// The names that it reports as unknown groups.
 pub(in crate::command) fn unknown_groups<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> BTreeSet<String> {

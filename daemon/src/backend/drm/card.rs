@@ -63,7 +63,6 @@ pub(crate) struct DrmCard {
     pub(crate) nodes: Vec<DeviceNode>,
 }
 
-/// The PCI identity of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PciIdentity {
     /// `0000:c1:00.0`, as sysfs writes it.
@@ -84,13 +83,11 @@ impl DrmCard {
         }
     }
 
-    /// The PCI address.
     pub(crate) fn pci_slot(&self) -> Reading<String> {
         let pci = self.pci.as_ref();
         pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
     }
 
-    /// The device's own directory.
     pub(crate) fn device_directory(&self) -> PathBuf {
         self.directory.join("device")
     }

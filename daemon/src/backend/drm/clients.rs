@@ -50,7 +50,6 @@ pub(crate) struct ClientReader {
     driver_reports: bool,
 }
 
-/// The activity of all clients of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardUsage {
     /// Sorted by key.

@@ -31,7 +31,6 @@ pub(crate) enum DrmFamily {
 }
 
 impl DrmFamily {
-    /// The name in the configuration.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Amd => "amd",

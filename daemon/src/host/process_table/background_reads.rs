@@ -15,7 +15,6 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The background reads of all readers.
 pub(super) struct BackgroundReads {
     command_lines: CommandLineCache,
     /// Processes with a command line that was stuck once. A user who does that on purpose lets the

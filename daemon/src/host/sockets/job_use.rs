@@ -81,7 +81,6 @@ enum ClientKind {
     Closed,
 }
 
-/// The inodes of the sockets of a job.
 struct JobInodes {
     own: BTreeSet<u64>,
     servers: BTreeSet<u64>,
@@ -195,7 +194,6 @@ impl JobHistory {
         Ok(evaluation)
     }
 
-    /// Adds the ports of the job in one namespace.
     fn add_ports(
         &self,
         table: &SocketTable,

@@ -48,7 +48,6 @@ pub(super) struct ScanRound {
     census: Option<ProcessCensus>,
 }
 
-/// The open sockets of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenSockets {
     /// Its directory below `/proc`.
@@ -292,9 +291,6 @@ impl SocketScanner {
     }
 
     /// The sockets of a process.
-    ///
-    /// # Errors
-    /// When they cannot be read, or the process has ended.
     pub(super) fn open_sockets(
         &self,
         key: ProcessKey,

@@ -26,7 +26,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 const REGISTERED_TYPES: u64 =
     0x2 | 0x8 | 0x100 | 0x200 | 0x400 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000;
 
-/// The events of all devices.
 #[derive(Default)]
 pub(super) struct EventCollector {
     set: Option<EventSet>,

@@ -7,7 +7,6 @@ use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::MAX_WAIT;
 
 impl Session {
-    /// Makes a plan.
     pub(crate) async fn reset_plan(
         &self,
         request: ResetRequest,

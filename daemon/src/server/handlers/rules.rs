@@ -39,7 +39,6 @@ impl OfferedRules {
         Ok(())
     }
 
-    /// The offered rules as text.
     pub(super) fn text(&self) -> Result<String, Refusal> {
         let taken = lock(&self.0).clone();
         let taken = taken.ok_or_else(|| Refusal::Invalid("no rules were offered".into()))?;

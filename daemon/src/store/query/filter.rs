@@ -24,7 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The devices and processes of a query.
 pub(super) struct QueryScope<'a> {
-    /// The selected devices.
     pub(super) devices: BTreeSet<i64>,
     pub(super) all_devices: BTreeMap<i64, StoredDevice>,
     /// Whether the query selects processes, so that whole devices are not part of the answer.
@@ -68,7 +67,6 @@ impl StoredDevice {
     }
 }
 
-/// One process on one device.
 pub(super) struct StoredRun {
     pub(super) device: i64,
     pub(super) instance: String,
@@ -123,7 +121,6 @@ impl<'a> QueryScope<'a> {
         }
     }
 
-    /// Whether the query selects everything.
     pub(super) fn selects_all(&self) -> bool {
         !self.selects_processes && self.devices.len() == self.all_devices.len()
     }
@@ -208,7 +205,6 @@ fn pattern(typed: Option<&str>) -> Result<Option<Pattern>, QueryError> {
     Ok(Some(Box::new(move |text| compiled.is_match(text))))
 }
 
-/// A row of a run and its process.
 pub(super) struct RunRow<'a>(pub(super) &'a Row<'a>);
 
 /// The columns in the order of the constants below: first those that identify the user of a device,
@@ -405,7 +401,6 @@ impl RunRow<'_> {
         Ok(ended.map(Timestamp))
     }
 
-    /// The row of the action that ended the run.
     pub(super) fn action(&self) -> rusqlite::Result<Option<i64>> {
         self.0.get(ACTION)
     }

@@ -22,7 +22,6 @@ pub(super) const MEMORY_UTILIZATION: &str = "gpukill_gpu_memory_utilization_rati
 /// What a metric is to OpenTelemetry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Instrument {
-    /// The name.
     pub(super) name: Cow<'static, str>,
     /// The unit in UCUM; empty for none.
     pub(super) unit: &'static str,

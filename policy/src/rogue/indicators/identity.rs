@@ -55,7 +55,6 @@ pub(super) fn miner_name(suspect: &Suspect, rules: &RogueRules) -> Option<Indica
         .map(|name| IndicatorMatch::new(700, format!("its name is {name}")))
 }
 
-/// Whether this is the name of a known miner.
 pub(super) fn is_miner_name(name: &str, rules: &RogueRules) -> bool {
     let of_admin = rules.patterns.miners.iter().map(String::as_str);
     let mut known = MINER_NAMES.into_iter().chain(of_admin);
@@ -75,7 +74,6 @@ pub(super) fn miner_hash(suspect: &Suspect, rules: &RogueRules) -> Option<Indica
 /// Libraries that miners load: xmrig's for CUDA and OpenCL.
 const MINER_LIBRARIES: [&str; 2] = ["libxmrig-cuda", "libxmrig-cl"];
 
-/// Whether it is a library of a miner.
 pub(super) fn is_miner_library(name: &str) -> bool {
     MINER_LIBRARIES.iter().any(|part| name.starts_with(part))
 }

@@ -94,7 +94,6 @@ fn is_hidden(part: &str) -> bool {
         && !COMMON_HIDDEN_DIRECTORIES.contains(&part)
 }
 
-/// Name prefixes of kernel threads.
 const KERNEL_THREAD_PREFIXES: [&str; 22] = [
     "cpuhp/",
     "idle_inject/",

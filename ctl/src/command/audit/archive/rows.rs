@@ -33,7 +33,6 @@ impl RowSource {
         }
     }
 
-    /// The kinds of the rows.
     pub(super) fn kinds(self) -> Vec<ArchiveKind> {
         let all = ArchiveKind::ALL.into_iter();
         all.filter(|kind| Self::of_kind(*kind) == self).collect()
@@ -52,7 +51,6 @@ impl RowSource {
     }
 }
 
-/// A row.
 pub(super) enum ArchiveRow {
     Record(AuditRecord),
     Action(ActionRecord),

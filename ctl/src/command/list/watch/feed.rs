@@ -11,7 +11,6 @@ use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// An update to show.
 #[derive(Debug)]
 pub(super) enum Update {
     /// A new snapshot.
@@ -28,7 +27,6 @@ const MAX_ABSENCE: Duration = Duration::from_secs(30);
 /// Pause between two attempts to reach a daemon that is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The updates of one daemon.
 pub(super) struct SnapshotFeed {
     socket: PathBuf,
     timeout: Duration,

@@ -16,13 +16,11 @@ use gpukill_proto::units::Timestamp;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
-/// The destination of frames.
 pub(super) struct FrameOutput<'a> {
     wanted: &'a ListRequest,
     style: OutputStyle,
     messages: Messages,
     destination: Destination,
-    /// The snapshot that is shown.
     annotated: Option<AnnotatedSnapshot>,
     /// Why the snapshot may be old.
     away: Option<(Error, Duration)>,

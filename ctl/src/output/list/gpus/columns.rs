@@ -14,13 +14,11 @@ use gpukill_proto::model::BackendReport;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz};
 
-/// A column of the table of GPUs.
 #[derive(Debug, Clone)]
 pub(crate) struct GpuColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
     column: Column,
-    /// The cell of a device.
     pub(super) cell: fn(&DeviceRow<'_>) -> Cell,
     /// The cell of an instance of a divided device.
     pub(super) instance_cell: fn(&InstanceRow<'_>) -> Cell,
@@ -222,7 +220,6 @@ fn pcie(row: &DeviceRow<'_>) -> Cell {
     cell
 }
 
-/// A version of the backend that reads the device.
 fn of_backend(row: &DeviceRow<'_>, version: fn(&BackendReport) -> &Reading<String>) -> Cell {
     let mut backends = row.snapshot.backends.iter();
     match backends.find(|backend| reads_vendor(&backend.name, row.device.vendor)) {

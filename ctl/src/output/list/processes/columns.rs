@@ -12,13 +12,11 @@ use crate::settings::SortKey;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
 
-/// A column of the table of processes.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
     column: Column,
-    /// The cell of a process.
     pub(super) cell: fn(&ProcessRow<'_>) -> Cell,
 }
 

@@ -100,7 +100,6 @@ impl ClientScanState {
     }
 }
 
-/// A scan in progress.
 pub(super) struct ClientScan<'a> {
     root: &'a Path,
     card: &'a DrmCard,

@@ -105,7 +105,6 @@ impl<'a> UsageByOwner<'a> {
         }
     }
 
-    /// Adds a row that began in this week.
     pub(super) fn add(&mut self, row: &DecodedUsage, week: i64) -> Result<(), QueryError> {
         if week != self.week || self.runs.len() >= MAX_UNRESOLVED_RUNS {
             self.resolve_runs()?;

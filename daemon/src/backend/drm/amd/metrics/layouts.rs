@@ -1,7 +1,6 @@
 //! The known layouts of `gpu_metrics`: field offsets in bytes from the start of the header
 //! (`kgd_pp_interface.h` of the kernel).
 
-/// The offsets of one layout.
 pub(super) struct MetricsLayout {
     /// The format and content revision.
     pub(super) revision: (u8, u8),
@@ -15,7 +14,6 @@ pub(super) struct MetricsLayout {
     pub(super) power: PowerField,
     pub(super) graphics_activity: Option<usize>,
     pub(super) memory_activity: Option<usize>,
-    /// The activity of the video units.
     pub(super) video_activity: ActivityField,
     /// The current clock, then the average clock.
     pub(super) graphics_clock: &'static [usize],
