@@ -6,8 +6,7 @@ use super::scanner::{PidList, PidRange, ProcessActivity, ProcessScan, ScanEffort
 use super::schedule::{Millis, ScanOutcome, ScanSchedule, ScheduledScan};
 use super::short_lived::ShortLivedHolders;
 use super::{DeviceNumber, FileHolders, OpenDescriptor, WatchMode};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::ProcessKey;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};

@@ -19,9 +19,7 @@ use gpukill_policy::kill::protection::DaemonFamily;
 use gpukill_policy::kill::recheck::{KnownNames, RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, SortIndirect as _};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{
     KillPlan, KillReport, KillScope, KillSignal, KillTarget, Outcome, PlannedAction, Stage,

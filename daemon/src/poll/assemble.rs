@@ -16,10 +16,7 @@ use crate::fd_scan::FileHolders;
 use crate::host::process::ProcessMetadata;
 use crate::host::users::Users;
 use crate::store::{DeviceProcess, PastUse};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::{
     BackendReport, BackendState, DeviceId, GpuEvent, Loss, LossKind, ProcessKey, Snapshot,
 };

@@ -6,9 +6,7 @@
 
 use super::pci_slots::PciBus;
 use crate::backend::DeviceReadings;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::{DeviceId, Vendor};
 use std::collections::{BTreeMap, BTreeSet};
 

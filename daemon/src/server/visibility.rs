@@ -9,8 +9,7 @@ use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{is_idle_service, milder_policy_for_violation};
 use gpukill_policy::guard::enforcement::ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
 use gpukill_policy::usage::DeviceRun;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::guard::{
     EvidenceProcess, GuardMode, GuardRecord, GuardStep, GuardSummary, MAX_IDLE_SERVICES,
     MAX_OWN_WARNINGS, OpenViolation, OwnWarning, Person, RunKey, ViolationMark, ViolationSubject,

@@ -3,8 +3,7 @@
 
 use super::{Store, WriterCommand, truncate};
 use crate::log_events::event;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{DeviceId, Fault, FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,8 +2,7 @@
 
 use gpukill_policy::guard::facts::ProcessFacts;
 use gpukill_policy::usage::{DeviceRun, Usage};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::rogue::VerdictSummary;
 use gpukill_proto::units::Timestamp;

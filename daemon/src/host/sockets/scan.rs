@@ -9,8 +9,7 @@ use super::{NetworkUse, ProcessSockets, SavedServedSockets, SocketFindings, Watc
 use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{Job, ProcessKey};
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,8 +6,7 @@
 use super::codes::{ErrorClass, error_class, explain};
 use super::raw::{EventSet, RawEvent, device_key};
 use crate::fault::FaultCause;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{DeviceId, EventKind, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use nvml_wrapper::error::NvmlError;
