@@ -276,77 +276,9 @@ pub fn setting_docs() -> impl Iterator<Item = SettingDoc> {
     })
 }
 
-/// The settings from the command line.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Flags {
-    log_level: Option<LogLevel>,
-    output_format: Option<Format>,
-    colors: Option<Colors>,
-    table_width: Option<u64>,
-    signal_timeout: Option<u64>,
-    request_timeout: Option<u64>,
-    max_processes: Option<u64>,
-    watch_interval_secs: Option<u64>,
-    show_details: Option<bool>,
-    only_mine: Option<bool>,
-    list_sort: Option<SortKey>,
-    columns: Option<String>,
-    socket: Option<PathBuf>,
-}
-
-impl From<&Cli> for Flags {
-    fn from(cli: &Cli) -> Self {
-        let globals = &cli.globals;
-        let mut flags = Self {
-            log_level: globals.log_level,
-            colors: globals.color,
-            table_width: globals.width,
-            request_timeout: globals.request_timeout,
-            socket: globals.socket.clone(),
-            ..Self::default()
-        };
-        match &cli.command {
-            Command::List(list) => {
-                flags.output_format = list.output;
-                flags.max_processes = list.max_processes;
-                flags.watch_interval_secs = list.watch.flatten();
-                flags.show_details = match (list.details, list.no_details) {
-                    (true, _) => Some(true),
-                    (false, true) => Some(false),
-                    (false, false) => None,
-                };
-                flags.only_mine = list.mine.or(list.user.as_ref().map(|_| false));
-                flags.list_sort = list.sort;
-                flags.columns = list.columns.clone();
-            }
-            Command::Status(status) => flags.output_format = status.output.map(Format::from),
-            Command::Holders(holders) => flags.output_format = holders.output.map(Format::from),
-            Command::Kill(kill) => {
-                flags.output_format = kill.output.map(Format::from);
-                flags.signal_timeout = kill.timeout_secs;
-            }
-            Command::Reset(reset) => flags.output_format = reset.output.map(Format::from),
-            Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
-            Command::Audit(audit) => flags.output_format = audit.output(),
-            Command::Guard(guard) => {
-                flags.output_format = guard.output().map(Format::from);
-            }
-            Command::Rogue(rogue) => {
-                flags.output_format = rogue.output().map(Format::from);
-            }
-            Command::Quiesce(_)
-            | Command::Resume
-            | Command::Forget(_)
-            | Command::Web(_)
-            | Command::Completions(_) => {}
-        }
-        flags
-    }
-}
-
 /// Resolves the settings of this run, or returns every mistake in the file and the environment.
 pub(crate) fn resolve(
-    flags: Flags,
+    cli: &Cli,
     environment: impl IntoIterator<Item = (String, String)>,
     file: Option<&str>,
 ) -> Result<Settings, Vec<SettingMistake>> {
@@ -356,50 +288,71 @@ pub(crate) fn resolve(
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    Ok(apply_flags(flags, settings))
+    settings.apply_flags(cli);
+    Ok(settings)
 }
 
 impl From<&Cli> for Settings {
     /// The settings from flags alone, over the defaults.
     fn from(cli: &Cli) -> Self {
-        apply_flags(cli.into(), Self::default())
+        let mut settings = Self::default();
+        settings.apply_flags(cli);
+        settings
     }
 }
 
-/// Applies the flags to other settings.
-fn apply_flags(flags: Flags, settings: Settings) -> Settings {
-    let seconds = |n: Option<u64>| n.map(Duration::from_secs);
-    let Flags {
-        log_level,
-        output_format,
-        colors,
-        table_width,
-        signal_timeout,
-        request_timeout,
-        max_processes,
-        watch_interval_secs,
-        show_details,
-        only_mine,
-        list_sort,
-        columns,
-        socket,
-    } = flags;
-    Settings {
-        log_level: log_level.unwrap_or(settings.log_level),
-        output_format: output_format.unwrap_or(settings.output_format),
-        colors: colors.unwrap_or(settings.colors),
-        table_width: table_width.map(usize_or_max).or(settings.table_width),
-        signal_timeout: seconds(signal_timeout).unwrap_or(settings.signal_timeout),
-        timeout: seconds(request_timeout).unwrap_or(settings.timeout),
-        max_processes: max_processes.map_or(settings.max_processes, usize_or_max),
-        watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),
-        show_details: show_details.unwrap_or(settings.show_details),
-        only_mine: only_mine.unwrap_or(settings.only_mine),
-        list_sort: list_sort.or(settings.list_sort),
-        list_columns: columns.clone().or(settings.list_columns),
-        details_columns: columns.or(settings.details_columns),
-        socket: socket.or(settings.socket),
+impl Settings {
+    fn apply_flags(&mut self, cli: &Cli) {
+        let globals = &cli.globals;
+        replace(&mut self.log_level, globals.log_level);
+        replace(&mut self.colors, globals.color);
+        let width = globals.width.map(usize_or_max);
+        replace(&mut self.table_width, width.map(Some));
+        replace(&mut self.timeout, seconds(globals.request_timeout));
+        replace(&mut self.socket, globals.socket.clone().map(Some));
+        let output_format = match &cli.command {
+            Command::List(list) => {
+                let max_processes = list.max_processes.map(usize_or_max);
+                replace(&mut self.max_processes, max_processes);
+                replace(&mut self.watch_interval, seconds(list.watch.flatten()));
+                self.show_details = list.details || (self.show_details && !list.no_details);
+                let only_mine = list.mine.or(list.user.as_ref().map(|_| false));
+                replace(&mut self.only_mine, only_mine);
+                replace(&mut self.list_sort, list.sort.map(Some));
+                replace(&mut self.list_columns, list.columns.clone().map(Some));
+                replace(&mut self.details_columns, list.columns.clone().map(Some));
+                list.output
+            }
+            Command::Status(status) => status.output.map(Format::from),
+            Command::Holders(holders) => holders.output.map(Format::from),
+            Command::Kill(kill) => {
+                replace(&mut self.signal_timeout, seconds(kill.timeout_secs));
+                kill.output.map(Format::from)
+            }
+            Command::Reset(reset) => reset.output.map(Format::from),
+            Command::Explain(explain) => explain.output.map(Format::from),
+            Command::Audit(audit) => audit.output(),
+            Command::Guard(guard) => guard.output().map(Format::from),
+            Command::Rogue(rogue) => rogue.output().map(Format::from),
+            Command::Quiesce(_)
+            | Command::Resume
+            | Command::Forget(_)
+            | Command::Web(_)
+            | Command::Completions(_) => None,
+        };
+        replace(&mut self.output_format, output_format);
     }
+}
+
+/// Replaces a setting by a flag, if it was typed.
+fn replace<T>(setting: &mut T, flag: Option<T>) {
+    if let Some(flag) = flag {
+        *setting = flag;
+    }
+}
+
+fn seconds(typed: Option<u64>) -> Option<Duration> {
+    typed.map(Duration::from_secs)
 }
 
 #[cfg(test)]
