@@ -19,7 +19,6 @@ use crate::exit::{Error, Exit};
 use crate::output::audit::history::{
     Coverage, EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan,
 };
-use crate::output::message::Messages;
 use crate::output::style::{OutputStyle, Zone};
 use crate::output::value::formatted;
 use crate::settings::{Format, Settings};
@@ -46,57 +45,48 @@ const DEFAULT_LIMIT: u32 = 1000;
 const MAX_PAGE_RECORDS: u32 = 1000;
 
 /// Runs `audit` or its subcommand.
-pub(crate) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(crate) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
     if let Some(option) = audit.misplaced_option() {
         let what = format!("{option} is before the command: move it after the command");
         return Err(Error::Usage(what));
     }
     match &audit.command {
-        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages),
-        Some(AuditCommand::Series(wanted)) => series::run(wanted, settings, messages),
-        Some(AuditCommand::Timeline(wanted)) => timeline::run(wanted, settings, messages),
-        Some(AuditCommand::Report(wanted)) => report::run(wanted, settings, messages),
-        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages),
-        Some(AuditCommand::Archive(wanted)) => archive::run(wanted, settings, messages),
-        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages),
+        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings),
+        Some(AuditCommand::Series(wanted)) => series::run(wanted, settings),
+        Some(AuditCommand::Timeline(wanted)) => timeline::run(wanted, settings),
+        Some(AuditCommand::Report(wanted)) => report::run(wanted, settings),
+        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings),
+        Some(AuditCommand::Archive(wanted)) => archive::run(wanted, settings),
+        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings),
         Some(AuditCommand::Restore { .. }) => Err(Error::Usage(
             "root restores a backup while gpukilld is stopped: systemctl stop gpukilld, then \
              gpukilld restore FILE, then systemctl start gpukilld"
                 .into(),
         )),
-        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages),
-        None if audit.summary || audit.weekly => summary::run(audit, settings, messages),
-        None if audit.samples => run_samples(audit, settings, messages),
-        None => runs::run(audit, settings, messages),
+        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings),
+        None if audit.summary || audit.weekly => summary::run(audit, settings),
+        None if audit.samples => run_samples(audit, settings),
+        None => runs::run(audit, settings),
     }
 }
 
 /// Requests samples page by page and prints them.
-fn run_samples(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    run_list(
-        audit,
-        settings,
-        messages,
-        "sample",
-        |daemon, filter, records| request_pages(daemon, audit, filter, settings, records),
-    )
+fn run_samples(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
+    run_list(audit, settings, "sample", |daemon, filter, records| {
+        request_pages(daemon, audit, filter, settings, records)
+    })
 }
 
 /// Prints the list that `request` requests with this filter. `one` names a single entry.
 fn run_list<R: PagedEntry>(
     audit: &Audit,
     settings: &Settings,
-    messages: Messages,
     one: &str,
     request: impl FnOnce(&Daemon, &AuditFilter, &mut RecordPrinter<R>) -> Result<Remaining, Error>,
 ) -> Result<Exit, Error> {
     let span = time_span(&audit.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
@@ -153,9 +143,11 @@ const fn entry_limit(typed: Option<u32>, format: Format) -> u32 {
 }
 
 /// Tells a person that a table is not complete, unless the person chose its length.
-pub(super) fn note_more(rest: Remaining, typed_limit: Option<u32>, messages: Messages) {
+pub(super) fn note_more(rest: Remaining, typed_limit: Option<u32>, settings: &Settings) {
     if rest == Remaining::More && typed_limit.is_none() {
-        messages.notice("there are more records: --limit 0 shows all");
+        settings
+            .messages()
+            .notice("there are more records: --limit 0 shows all");
     }
 }
 

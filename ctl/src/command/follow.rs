@@ -5,7 +5,6 @@ use super::connect_with_hooks;
 use super::signals::Signals;
 use crate::connect::{Daemon, RequestTimeout, WaitHooks, sleep};
 use crate::exit::{Error, Exit};
-use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
@@ -91,7 +90,6 @@ pub(super) fn carry_out<O: Operation>(
     daemon: Daemon,
     plan: PlanId,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<O::Report, Error> {
     let done = O::WORDS.done;
     let mut stop = StopSignals::listen().map_err(Error::System)?;
@@ -102,8 +100,7 @@ pub(super) fn carry_out<O: Operation>(
         stop: &mut stop,
         operation: &mut operation,
     };
-    follow_across_reconnect(&mut following, daemon, id, settings, messages)
-        .map_err(result_unknown::<O>)
+    follow_across_reconnect(&mut following, daemon, id, settings).map_err(result_unknown::<O>)
 }
 
 /// The operation is being started, so there is nothing to report yet.
@@ -195,16 +192,16 @@ fn follow_across_reconnect<O: Operation>(
     daemon: Daemon,
     id: OperationId,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<O::Report, Error> {
-    match follow(following, &daemon, id, messages) {
+    match follow(following, &daemon, id, settings) {
         Err(failure) if is_connection_error(&failure) => {
             following.operation.clear_progress();
             let noun = O::WORDS.noun;
+            let messages = settings.messages();
             messages.warn(&format!("{failure}; reconnecting to follow the {noun}"));
             let timeout = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect_with_hooks(settings, timeout, messages, following)?;
-            follow(following, &daemon, id, messages)
+            let daemon = connect_with_hooks(settings, timeout, following)?;
+            follow(following, &daemon, id, settings)
         }
         report => report,
     }
@@ -214,8 +211,9 @@ fn follow<O: Operation>(
     following: &mut FollowHooks<'_, O>,
     daemon: &Daemon,
     id: OperationId,
-    messages: Messages,
+    settings: &Settings,
 ) -> Result<O::Report, Error> {
+    let messages = settings.messages();
     let mut after = None;
     loop {
         // The time the daemon may take, and as much again for delays.

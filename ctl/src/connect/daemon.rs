@@ -331,6 +331,7 @@ fn connection_error(error: &io::Error, timeout: RequestTimeout) -> Error {
 mod tests {
     use super::*;
     use crate::connect::NoHooks;
+    use crate::settings::Settings;
     use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
     use std::io::Write as _;
     use std::os::unix::net::UnixListener;
@@ -350,7 +351,8 @@ mod tests {
             std::thread::park();
         });
         let timeout = RequestTimeout::starting_now(Duration::from_secs(1));
-        let connected = Daemon::connect(&socket, timeout, Messages::default(), &mut NoHooks);
+        let messages = Settings::default().messages();
+        let connected = Daemon::connect(&socket, timeout, messages, &mut NoHooks);
         let expected = Error::Connect(socket, ConnectError::Busy).to_string();
         let error = connected.err().map(|error| error.to_string());
         assert_eq!(error, Some(expected));

@@ -5,7 +5,7 @@ use super::print;
 use super::style::{Symbols, is_stderr_terminal, stderr_width};
 use super::text::{escaped, wrap};
 use crate::exit::{DaemonKind, Error, Exit};
-use crate::settings::LogLevel;
+use crate::settings::{LogLevel, Settings};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::io::{self, Write as _};
 
@@ -13,31 +13,26 @@ use std::io::{self, Write as _};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Messages {
     level: LogLevel,
-    daemon_kind: DaemonKind,
 }
 
-impl Default for Messages {
-    fn default() -> Self {
-        Self::new(LogLevel::Info, DaemonKind::Manual)
+impl Settings {
+    /// The messages of the log level.
+    pub(crate) const fn messages(&self) -> Messages {
+        Messages {
+            level: self.log_level,
+        }
     }
 }
 
 impl Messages {
-    pub(crate) fn new(level: LogLevel, runs: DaemonKind) -> Self {
-        Self {
-            level,
-            daemon_kind: runs,
-        }
-    }
-
     /// The error that ended the run, and a hint.
-    pub(crate) fn error(self, failure: &Error) {
+    pub(crate) fn error(self, failure: &Error, daemon_kind: DaemonKind) {
         if matches!(failure, Error::ReaderGone) {
             // The reader of the output left on purpose.
             return;
         }
         print_message("gpukillctl: ", &failure.to_string());
-        if let Some(hint) = failure.hint(self.daemon_kind) {
+        if let Some(hint) = failure.hint(daemon_kind) {
             self.hint(&hint);
         }
     }
@@ -63,18 +58,18 @@ impl Messages {
         }
     }
 
-    /// The subject of a question, printed at every level, because the person who answers must
-    /// have seen it.
-    pub(crate) fn question_subject(self, line: &str) {
-        print_unwrapped(line);
-    }
-
     /// A debug step; the text is built only when it is printed.
     pub(crate) fn debug(self, what: impl FnOnce() -> String) {
         if self.level >= LogLevel::Debug {
             print_message("gpukillctl: debug: ", &what());
         }
     }
+}
+
+/// The subject of a question, printed at every level, because the person who answers must have
+/// seen it.
+pub(crate) fn question_subject(line: &str) {
+    print_unwrapped(line);
 }
 
 /// An error of a program that the client starts; the client names the program.
@@ -166,7 +161,9 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(&text) {
             Ok(()) => Exit::Done,
             Err(failure) => {
-                Messages::default().error(&failure);
+                Settings::default()
+                    .messages()
+                    .error(&failure, DaemonKind::Manual);
                 failure.exit_code()
             }
         },

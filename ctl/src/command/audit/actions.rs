@@ -9,7 +9,6 @@ use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::actions::ActionEntry;
 use crate::output::audit::history::{Coverage, RecordPrinter, Remaining, TimeSpan};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::ActionQuery;
@@ -18,19 +17,11 @@ use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
 /// Requests entries page by page and prints them.
-pub(super) fn run(
-    wanted: &Actions,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Actions, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
     let narrowing = [&wanted.user, &wanted.kind, &wanted.gpu];
     let is_narrowed = narrowing.iter().any(|it| it.is_some());
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);

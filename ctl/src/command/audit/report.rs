@@ -7,7 +7,6 @@ use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::usage_report::{UsageReportView, lines};
-use crate::output::message::Messages;
 use crate::output::print_lines;
 use crate::output::style::OutputStyle;
 use crate::settings::Settings;
@@ -18,11 +17,7 @@ use gpukill_proto::units::Timestamp;
 
 /// Requests the summaries of the period and of the one before, and the recorded actions, and
 /// prints the report.
-pub(super) fn run(
-    wanted: &UsageReport,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &UsageReport, settings: &Settings) -> Result<Exit, Error> {
     let period = &wanted.period;
     let is_default = period.hours.is_none() && period.since.is_none() && period.until.is_none();
     let [span, before] = if is_default {
@@ -39,11 +34,7 @@ pub(super) fn run(
         let span = time_span(period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
         [span, period_before(span)]
     };
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let status = call!(daemon, timeout, Status {})?;
     let summary = request_summary(&daemon, span, wanted.group.clone(), settings)?;

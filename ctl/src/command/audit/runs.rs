@@ -5,13 +5,12 @@ use crate::args::Audit;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Coverage, RecordPrinter, Remaining};
-use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::audit::{AuditFilter, RunExtent, RunQuery, RunRecord, RunUnit};
 
 /// Requests runs page by page and prints them.
-pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    run_list(audit, settings, messages, "run", |daemon, filter, runs| {
+pub(super) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
+    run_list(audit, settings, "run", |daemon, filter, runs| {
         request_pages(daemon, audit, filter, settings, runs)
     })
 }

@@ -8,7 +8,6 @@ use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call}
 use crate::exit::{Error, Exit};
 use crate::output::guard::rules::{Difference, EditView};
 use crate::output::guard::{self, EditEffect, PreviousState};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::Settings;
 use gpukill_policy::guard::CompiledRules;
@@ -27,10 +26,9 @@ pub(super) fn run(
     requested: GuardEdit,
     options: &EditOptions,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let mode = Mode::from_dry_run(options.dry_run);
     let status = call!(daemon, timeout(), Status {})?;
     // Without the right, the edit itself is refused, and the refusal is recorded.
@@ -38,7 +36,7 @@ pub(super) fn run(
         statement,
         mut effect,
     } = match status.caller.rights.contains(&Right::EditRules) {
-        true => predict_consequences(&requested, &status.guard, &daemon, settings, messages),
+        true => predict_consequences(&requested, &status.guard, &daemon, settings),
         false => EditConsequences::default(),
     };
     let view = |doing| EditView {
@@ -54,16 +52,16 @@ pub(super) fn run(
         drop(daemon);
         let style = OutputStyle::for_stdout(settings);
         let shown = guard::edit_lines(&planned, view(Mode::DryRun), effect.as_ref(), now(), &style);
-        confirm::print_subject(&shown, &style, messages)?;
+        confirm::print_subject(&shown, &style)?;
         confirm::require_agreement("make this change?", "nothing was changed")?;
         effect = effect.map(EditEffect::without_jobs);
-        (open_connection(settings, messages)?, planned.before)
+        (open_connection(settings)?, planned.before)
     } else {
         (daemon, None)
     };
     let report = daemon.edit_rules(change, expected.as_ref(), mode, timeout())?;
     let shown = (view(mode), effect.as_ref());
-    print_edit(&report, shown, settings, messages, || {
+    print_edit(&report, shown, settings, || {
         host_warnings::edit_warnings(&requested, &daemon, timeout())
     })
 }
@@ -74,13 +72,13 @@ fn predict_consequences(
     before: &GuardReport,
     daemon: &Daemon,
     settings: &Settings,
-    messages: Messages,
 ) -> EditConsequences {
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let (revision, held) = match daemon.rules(RulesKind::Guard, timeout) {
         Ok((_, revision, held)) => (revision, held),
         // The edit is made nevertheless.
         Err(why) => {
+            let messages = settings.messages();
             messages.warn(&format!("the affected jobs are not known: {why}"));
             return EditConsequences::default();
         }

@@ -5,7 +5,6 @@ use crate::args::{ReplayRules, TestRules};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
-use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
 use crate::output::{guard, print_answer};
 use crate::settings::Settings;
@@ -29,11 +28,7 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 const REPLAYED: &str = "gpukilld, which reads the history: this may take a minute";
 
 /// Replays rules and prints the result.
-pub(super) fn run(
-    wanted: &ReplayRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &ReplayRules, settings: &Settings) -> Result<Exit, Error> {
     let now = now();
     let since = time_input::parse(&wanted.since, now, &Local).map_err(Error::Usage)?;
     let until = wanted.until.as_deref();
@@ -42,9 +37,9 @@ pub(super) fn run(
     let span = (since, until.unwrap_or(now));
     let text = wanted.rules.as_ref();
     let text = text
-        .map(|file| files::read(file, None, messages))
+        .map(|file| files::read(file, None, settings))
         .transpose()?;
-    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
+    let (report, milder) = replay(text.as_deref(), span, settings)?;
     let name = rules_name(wanted.rules.as_deref());
     print_answer(
         settings,
@@ -55,23 +50,19 @@ pub(super) fn run(
 }
 
 /// Replays rules up to now and prints only open violations.
-pub(super) fn run_test(
-    wanted: &TestRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run_test(wanted: &TestRules, settings: &Settings) -> Result<Exit, Error> {
     let now = now();
     let text = wanted.rules.as_ref();
     let text = text
-        .map(|file| files::read(file, None, messages))
+        .map(|file| files::read(file, None, settings))
         .transpose()?;
     let tested = match &text {
         Some(text) => text.clone(),
-        None => rules_in_force(&open_connection(settings, messages)?, settings)?,
+        None => rules_in_force(&open_connection(settings)?, settings)?,
     };
     let span = (now.plus_seconds(-test_seconds(&tested)), now);
     let mode = effective_mode(&tested);
-    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
+    let (report, milder) = replay(text.as_deref(), span, settings)?;
     print_answer(
         settings,
         || ReplayDocument::from(&report),
@@ -112,7 +103,6 @@ fn replay(
     text: Option<&str>,
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
-    messages: Messages,
 ) -> Result<(ReplayReport, MilderPolicies), Error> {
     if since >= until {
         let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
@@ -120,7 +110,7 @@ fn replay(
             "the time range is empty: from {since} to {until}"
         )));
     }
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let rules = offer_rules(&daemon, text, settings)?;
     let request = ReplayRequest {
         rules,

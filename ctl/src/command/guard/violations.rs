@@ -7,7 +7,6 @@ use crate::command::list::user_lookup::user_may_exist;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Remaining, TimeSpan, beginning_line};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
@@ -22,13 +21,9 @@ const DEFAULT_HOURS: u32 = 168;
 const DEFAULT_LIMIT: u32 = 100;
 
 /// Requests violations page by page and prints them.
-pub(super) fn run(
-    wanted: &Violations,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Violations, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let (all, rest) = request_pages(&daemon, wanted, span, settings)?;
     let user_error = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
@@ -47,7 +42,7 @@ pub(super) fn run(
                 let since = status.store.recorded_since;
                 print_lines(beginning_line(span, since, &style).as_slice(), &style)?;
             }
-            note_more(rest, wanted.limit, messages);
+            note_more(rest, wanted.limit, settings);
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }

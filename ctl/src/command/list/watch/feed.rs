@@ -59,12 +59,12 @@ struct SnapshotId {
 
 impl SnapshotFeed {
     /// A feed without a connection.
-    pub(super) fn new(socket: PathBuf, settings: &Settings, messages: Messages) -> Self {
+    pub(super) fn new(socket: PathBuf, settings: &Settings) -> Self {
         Self {
             socket,
             timeout: settings.timeout,
             interval: settings.watch_interval,
-            messages,
+            messages: settings.messages(),
             link: ConnectionState::New,
             after: None,
             last_seen: None,

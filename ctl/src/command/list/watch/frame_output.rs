@@ -44,11 +44,7 @@ enum Destination {
 
 impl<'a> FrameOutput<'a> {
     /// A frame output on stdout.
-    pub(super) fn for_stdout(
-        wanted: &'a ListRequest,
-        settings: &Settings,
-        messages: Messages,
-    ) -> Self {
+    pub(super) fn for_stdout(wanted: &'a ListRequest, settings: &Settings) -> Self {
         let destination = if wanted.format == Format::Table && is_stdout_screen() {
             Destination::Terminal(None)
         } else {
@@ -57,7 +53,7 @@ impl<'a> FrameOutput<'a> {
         Self {
             wanted,
             style: OutputStyle::for_stdout(settings),
-            messages,
+            messages: settings.messages(),
             destination,
             annotated: None,
             away: None,
