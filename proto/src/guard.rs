@@ -332,22 +332,10 @@ pub struct GuardRecord {
 
 impl GuardRecord {
     /// The names of all decisions in counters.
+    #[rustfmt::skip]
     pub const DECISIONS: [&'static str; 16] = [
-        "violated",
-        "would_warn",
-        "warned",
-        "would_end",
-        "selected",
-        "left_to_scheduler",
-        "ended",
-        "gone",
-        "failed",
-        "exempt",
-        "snoozed",
-        "snooze_voided",
-        "doubted",
-        "tripped",
-        "over",
+        "violated", "would_warn", "warned", "would_end", "selected", "left_to_scheduler", "ended",
+        "gone", "failed", "exempt", "snoozed", "snooze_voided", "doubted", "tripped", "over",
         "outdated",
     ];
 

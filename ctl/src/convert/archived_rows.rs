@@ -9,21 +9,10 @@ use serde_json::Value;
 use std::io;
 
 /// Columns that only records of processes have.
+#[rustfmt::skip]
 const PROCESS_COLUMNS: &[&str] = &[
-    "pid",
-    "uid",
-    "user",
-    "owner",
-    "owner_uid",
-    "owner_kind",
-    "namespace_owner_uid",
-    "process_name",
-    "command",
-    "container",
-    "job",
-    "held_secs",
-    "connections",
-    "instance",
+    "pid", "uid", "user", "owner", "owner_uid", "owner_kind", "namespace_owner_uid", "process_name",
+    "command", "container", "job", "held_secs", "connections", "instance",
 ];
 
 /// Columns that only records of whole devices have.

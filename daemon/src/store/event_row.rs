@@ -8,23 +8,10 @@ use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
+#[rustfmt::skip]
 pub(super) const EVENT_KINDS: [&str; 16] = [
-    "quarantined",
-    "started",
-    "stopped",
-    "booted",
-    "settings",
-    "rules",
-    "rogue_rules",
-    "fault",
-    "fault_over",
-    "alert",
-    "alert_over",
-    "xid",
-    "device",
-    "quiesced",
-    "resumed",
-    "forgotten",
+    "quarantined", "started", "stopped", "booted", "settings", "rules", "rogue_rules", "fault",
+    "fault_over", "alert", "alert_over", "xid", "device", "quiesced", "resumed", "forgotten",
 ];
 
 /// The longest text of a fault, in bytes.

@@ -14,26 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// GPU drivers. A card with another driver is a GPU if it has a render node.
+#[rustfmt::skip]
 const GPU_DRIVERS: [&str; 19] = [
-    "amdgpu",
-    "radeon",
-    "i915",
-    "xe",
-    "nouveau",
-    "nova",
-    "asahi",
-    "apple-gpu",
-    "etnaviv",
-    "lima",
-    "msm",
-    "msm_dpu",
-    "panfrost",
-    "panthor",
-    "powervr",
-    "tegra",
-    "v3d",
-    "vc4",
-    "pvrsrvkm",
+    "amdgpu", "radeon", "i915", "xe", "nouveau", "nova", "asahi", "apple-gpu", "etnaviv", "lima",
+    "msm", "msm_dpu", "panfrost", "panthor", "powervr", "tegra", "v3d", "vc4", "pvrsrvkm",
 ];
 
 /// Drivers with a render node and no GPU: displays of virtual machines, and test drivers.
