@@ -28,7 +28,6 @@ use gpukill_proto::service::{Gpukill, MAX_WAIT, SnapshotPage};
 use gpukill_proto::status::DaemonStatus;
 use gpukill_proto::transport::{MAX_DEADLINE, MAX_REQUEST, codec, preface};
 use gpukill_proto::units::Timestamp;
-use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
