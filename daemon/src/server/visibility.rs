@@ -4,7 +4,7 @@
 use crate::guard::GuardStatus;
 use crate::guard::sample::run_key;
 use crate::guard::{ActionCounts, CountsByUser};
-use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::access::{Caller, Roles, may_read_command};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{is_idle_service, milder_policy_for_violation};
 use gpukill_policy::guard::enforcement::ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
@@ -58,11 +58,7 @@ impl Visibility<'_> {
     }
 
     fn may_read(&self, owner: Option<u32>, namespace_owner: Option<u32>) -> bool {
-        let read = Operation::ReadCommand {
-            owner,
-            namespace_owner,
-        };
-        check(self.caller, read, self.roles) == Ruling::Allow
+        may_read_command(self.caller, (owner, namespace_owner), self.roles)
     }
 
     /// The violation as the caller may see it; `None` if it concerns only others. A warned caller

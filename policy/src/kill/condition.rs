@@ -2,7 +2,7 @@
 
 use super::device_use::ProcessDeviceUse;
 use super::{KillContext, ProcessInfo};
-use crate::access::{Operation, Ruling, check};
+use crate::access::may_read_command;
 use crate::select::{
     DeviceName, compile_glob, compile_pattern, names_user, names_user_or_owner, select_devices,
 };
@@ -207,13 +207,11 @@ impl<'a> Conditions<'a> {
 
 /// The command line, as far as the caller may see it.
 pub(super) fn visible_command(process: &ProcessInfo, context: &KillContext<'_>) -> Reading<String> {
-    let operation = Operation::ReadCommand {
-        owner: process.lineage.uid,
-        namespace_owner: process.namespace_owner.known().copied().flatten(),
-    };
-    match check(context.caller, operation, context.roles) {
-        Ruling::Allow => process.command.clone(),
-        Ruling::Deny(_) => Reading::Withheld,
+    let namespace_owner = process.namespace_owner.known().copied().flatten();
+    let owners = (process.lineage.uid, namespace_owner);
+    match may_read_command(context.caller, owners, context.roles) {
+        true => process.command.clone(),
+        false => Reading::Withheld,
     }
 }
 
