@@ -104,20 +104,7 @@ pub fn run(args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Requests wait for the daemon and for clients; one thread answers more of them than there are.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .build();
-    let outcome = match runtime {
-        Ok(runtime) => {
-            let outcome = runtime.block_on(run_server(service));
-            // A call of the daemon may still wait for its answer.
-            runtime.shutdown_background();
-            outcome
-        }
-        Err(error) => Err(format!("cannot start: {error}")),
-    };
-    match outcome {
+    match run_on_thread(run_server(service), BLOCKING_THREADS) {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
             log::warn(&what);
@@ -125,6 +112,22 @@ pub fn run(args: &Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs on this thread, with others for what blocks.
+fn run_on_thread(
+    work: impl Future<Output = Result<(), String>>,
+    blocking_threads: usize,
+) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let outcome = runtime.block_on(work);
+    // A call of the daemon, or a lookup of a name, may still wait for its answer.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// A client that waits at a passed socket makes systemd start the gateway again at once: the pause
