@@ -35,12 +35,7 @@ pub(crate) type SnapshotReader = watch::Receiver<PublishedPoll>;
 pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, SnapshotReader) {
     let snapshot = Snapshot {
         host,
-        taken_at: Timestamp::default(),
-        polls: 0,
-        devices: Vec::new(),
-        processes: Vec::new(),
-        backends: Vec::new(),
-        faults: Vec::new(),
+        ..Snapshot::default()
     };
     let polling = PollingReport {
         interval_ms: whole_milliseconds(interval),

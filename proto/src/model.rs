@@ -24,7 +24,7 @@ pub use process::{
 pub use vitals::{RecoveryAction, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 
 /// The result of one poll.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The host name.
     pub host: String,

@@ -116,13 +116,8 @@ impl PollState {
         now: Timestamp,
     ) -> (Snapshot, Vec<GpuEvent>) {
         let mut snapshot = Snapshot {
-            host: String::new(),
             taken_at: now,
-            polls: 0,
-            devices: Vec::new(),
-            processes: Vec::new(),
-            backends: Vec::new(),
-            faults: Vec::new(),
+            ..Snapshot::default()
         };
         let start = *self.started_at.get_or_insert(now);
         if now.since(start) >= RECALL_TIMEOUT {

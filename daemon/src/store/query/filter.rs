@@ -19,7 +19,7 @@ use gpukill_proto::model::{InstanceId, Owner};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Timestamp};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The devices and processes of a query.
@@ -494,7 +494,15 @@ pub(super) fn for_each_run(
         "SELECT {columns} FROM run r CROSS JOIN process p ON p.id = r.process
          WHERE r.id >= ?1 AND r.id <= ?2 ORDER BY r.id"
     ))?;
-    let mut rows = statement.query([first, last])?;
+    visit_selected(statement.query([first, last])?, scope, &mut visit)
+}
+
+/// Calls `visit` for each of these runs that is in the scope.
+fn visit_selected(
+    mut rows: Rows<'_>,
+    scope: &QueryScope<'_>,
+    visit: &mut dyn FnMut(&RunRow<'_>) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
     while let Some(row) = rows.next()? {
         let run = RunRow(row);
         if scope.contains(&run)? {

@@ -105,6 +105,19 @@ const V1_4: MetricsLayout = MetricsLayout {
     throttle: ThrottleField::ChipSpecific(40),
 };
 
+const V1_7: MetricsLayout = MetricsLayout {
+    revision: (1, 7),
+    sizes: &[2_208],
+    // Only the activity of each partition is available.
+    video_activity: ActivityField::Unknown,
+    graphics_clock: &[296],
+    memory_clock: &[336],
+    video_clock: &[320],
+    link: LinkField::Words(68),
+    throttle: ThrottleField::Unknown,
+    ..V1_4
+};
+
 /// GPUs on a die with a CPU. The activity is left out: some chips write it in percent, others in
 /// hundredths of a percent.
 const V2_1: MetricsLayout = MetricsLayout {
@@ -176,30 +189,12 @@ pub(super) const LAYOUTS: [MetricsLayout; 15] = [
         throttle: ThrottleField::Unknown,
         ..V1_4
     },
-    MetricsLayout {
-        revision: (1, 7),
-        sizes: &[2_208],
-        // Only the activity of each partition is available.
-        video_activity: ActivityField::Unknown,
-        graphics_clock: &[296],
-        memory_clock: &[336],
-        video_clock: &[320],
-        link: LinkField::Words(68),
-        throttle: ThrottleField::Unknown,
-        ..V1_4
-    },
+    V1_7,
     MetricsLayout {
         revision: (1, 8),
         // With and without the last counter of each partition.
         sizes: &[3_360, 3_872],
-        // Only the activity of each partition is available.
-        video_activity: ActivityField::Unknown,
-        graphics_clock: &[296],
-        memory_clock: &[336],
-        video_clock: &[320],
-        link: LinkField::Words(68),
-        throttle: ThrottleField::Unknown,
-        ..V1_4
+        ..V1_7
     },
     MetricsLayout {
         revision: (2, 0),
