@@ -61,7 +61,7 @@ fn explain_refusal(failure: Error, settings: &Settings) -> Error {
     if !is_refusal {
         return failure;
     }
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     // The refusal is the answer, also without this hint.
     let status = connect(settings, timeout).and_then(|daemon| call!(daemon, timeout, Status {}));
     match status
@@ -97,6 +97,13 @@ pub(crate) fn run_without_settings(command: &Command, without: Settings, failure
     }
 }
 
+impl Settings {
+    /// The timeout of a request that starts now.
+    fn request_timeout(&self) -> RequestTimeout {
+        RequestTimeout::starting_now(self.timeout)
+    }
+}
+
 /// Connects to the daemon that the settings name.
 fn connect(settings: &Settings, timeout: RequestTimeout) -> Result<Daemon, Error> {
     connect_with_hooks(settings, timeout, &mut NoHooks)
@@ -104,8 +111,7 @@ fn connect(settings: &Settings, timeout: RequestTimeout) -> Result<Daemon, Error
 
 /// Connects, with a timeout of its own.
 fn open_connection(settings: &Settings) -> Result<Daemon, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    connect(settings, timeout)
+    connect(settings, settings.request_timeout())
 }
 
 /// Connects with hooks for the time of waiting.

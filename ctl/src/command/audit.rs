@@ -14,7 +14,7 @@ mod timeline;
 use super::list::user_lookup::unknown_users;
 use super::{confirm, connect, now, open_connection};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{
     Coverage, EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan,
@@ -86,7 +86,7 @@ fn run_list<R: PagedEntry>(
 ) -> Result<Exit, Error> {
     let span = time_span(&audit.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
+    let daemon = connect(settings, settings.request_timeout())?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
@@ -121,8 +121,7 @@ fn request_coverage(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Cov
         before: None,
         limit: 1,
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let page = call!(daemon, timeout, AuditRuns { query });
+    let page = call!(daemon, settings.request_timeout(), AuditRuns { query });
     page.map_or_else(
         |_| Coverage::default(),
         |page| Coverage {
@@ -238,8 +237,7 @@ fn request_samples(
         before,
         limit,
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    call!(daemon, timeout, Audit { query })
+    call!(daemon, settings.request_timeout(), Audit { query })
 }
 
 fn request_pages(

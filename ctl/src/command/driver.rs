@@ -16,8 +16,7 @@ const QUIESCE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Lets the daemon release the NVIDIA driver for a while, and prints the end of the quiesce.
 pub(super) fn quiesce(wanted: &Quiesce, settings: &Settings) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout)?;
+    let daemon = connect(settings, settings.request_timeout())?;
     let timeout = RequestTimeout::starting_now(settings.timeout.max(QUIESCE_TIMEOUT));
     let seconds = wanted.minutes * 60;
     let until = call!(daemon, timeout, Quiesce { seconds })?;
@@ -32,7 +31,7 @@ pub(super) fn quiesce(wanted: &Quiesce, settings: &Settings) -> Result<Exit, Err
 
 /// Lets the daemon read the NVIDIA driver again before a quiesce ends.
 pub(super) fn resume(settings: &Settings) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     call!(daemon, timeout, Resume {})?;
     print("gpukilld reads the NVIDIA driver\n")?;
@@ -41,7 +40,7 @@ pub(super) fn resume(settings: &Settings) -> Result<Exit, Error> {
 
 /// Removes GPUs that are gone from the list, and prints them.
 pub(super) fn forget(wanted: &Forget, settings: &Settings) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let gpu = wanted.gpu.clone();
     for device in call!(daemon, timeout, ForgetGpus { gpu })? {

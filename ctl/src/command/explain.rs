@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Requests the explanation and prints it.
 pub(crate) fn run(wanted: &Explain, settings: &Settings) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let pid = wanted.process.pid();
     let line = &mut scan_line(settings);

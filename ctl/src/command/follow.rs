@@ -164,12 +164,7 @@ fn start_operation<O: Operation>(
     let OperationWords {
         done, hint: see, ..
     } = O::WORDS;
-    match O::start(
-        daemon,
-        plan,
-        RequestTimeout::starting_now(settings.timeout),
-        hooks,
-    ) {
+    match O::start(daemon, plan, settings.request_timeout(), hooks) {
         Err(failure) if is_connection_error(&failure) => Err(Error::NotDone {
             what: format!("{failure}: whether anything was {done} is not known"),
             hint: Some(see.to_owned()),
@@ -199,7 +194,7 @@ fn follow_across_reconnect<O: Operation>(
             let noun = O::WORDS.noun;
             let messages = settings.messages();
             messages.warn(&format!("{failure}; reconnecting to follow the {noun}"));
-            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let timeout = settings.request_timeout();
             let daemon = connect_with_hooks(settings, timeout, following)?;
             follow(following, &daemon, id, settings)
         }

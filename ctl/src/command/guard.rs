@@ -90,7 +90,7 @@ fn policy_edit(
 fn run_snooze(wanted: &Snooze, settings: &Settings) -> Result<Exit, Error> {
     let daemon = open_connection(settings)?;
     let (pid, is_dry_run) = (wanted.process.pid(), wanted.dry_run);
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
     let mode = Mode::from_dry_run(is_dry_run);
     let style = OutputStyle::for_stdout(settings);
@@ -100,7 +100,7 @@ fn run_snooze(wanted: &Snooze, settings: &Settings) -> Result<Exit, Error> {
 
 fn run_status(settings: &Settings) -> Result<Exit, Error> {
     let daemon = open_connection(settings)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let status = call!(daemon, timeout, Status {})?;
     print_answer(
         settings,

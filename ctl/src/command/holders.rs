@@ -14,7 +14,7 @@ use gpukill_proto::units::Timestamp;
 
 /// Requests the holders and prints them.
 pub(crate) fn run(wanted: &Holders, settings: &Settings) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let gpu = wanted.gpu.as_deref();
     let devices = match list::select_devices(gpu, &daemon, timeout) {

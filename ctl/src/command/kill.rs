@@ -8,7 +8,7 @@ mod request;
 use super::follow::{carry_out, final_exit};
 use super::{confirm, list, now, open_connection, scan_line, scan_timeout};
 use crate::args::Kill;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::kill::{
     KillResult, PlanDetail, dry_run_lines, outcome_lines, plan_lines, question, question_detail,
@@ -105,8 +105,7 @@ fn request_plan(
 
 /// The caller's name as the daemon knows it; `None` when it does not, and the uid has to do.
 fn caller_name(daemon: &Daemon, settings: &Settings) -> Option<String> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let status = call!(daemon, timeout, Status {});
+    let status = call!(daemon, settings.request_timeout(), Status {});
     status.ok()?.caller.user.last_known().cloned()
 }
 
@@ -202,11 +201,7 @@ fn no_match_error(
             .as_deref()
             .and_then(|it| compile_pattern(it).ok()),
     };
-    let doubt = list::undecided_error(
-        &selection,
-        daemon,
-        RequestTimeout::starting_now(settings.timeout),
-    );
+    let doubt = list::undecided_error(&selection, daemon, settings.request_timeout());
     if settings.output_format == Format::Json {
         // As for `list`: programs get a document whatever the verdict.
         let plan = KillPlan {

@@ -52,7 +52,7 @@ pub(crate) fn run(list: &List, settings: &Settings) -> Result<Exit, Error> {
     if list.watch.is_some() {
         return watch::run(&wanted, settings);
     }
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let AnnotatedSnapshot {
         snapshot,

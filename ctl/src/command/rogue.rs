@@ -67,7 +67,7 @@ fn run_scan(wanted: &Scan, settings: &Settings) -> Result<Exit, Error> {
 /// Makes one edit, or shows what it would change.
 fn run_edit(asked: RogueEdit, options: &EditOptions, settings: &Settings) -> Result<Exit, Error> {
     let daemon = open_connection(settings)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let mode = Mode::from_dry_run(options.dry_run);
     let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout)?;
     let view = EditView {

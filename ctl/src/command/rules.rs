@@ -58,7 +58,7 @@ pub(super) struct CheckedRules {
 
 /// Prints the rules as written, and warns when they are not in force as written.
 pub(super) fn print_config(kind: RulesKind, settings: &Settings) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let daemon = open_connection(settings)?;
     let (file, revision, text) = daemon.rules(kind, timeout())?;
     warn_no_file(kind, &file, revision.as_ref(), settings);
@@ -108,7 +108,7 @@ pub(super) fn check<M: Display>(
             (file.display().to_string(), text, format)
         }
         None => {
-            let timeout = || RequestTimeout::starting_now(settings.timeout);
+            let timeout = || settings.request_timeout();
             let daemon = open_connection(settings)?;
             let (file, _, text) = daemon.rules(kind, timeout())?;
             let status = call!(daemon, timeout(), Status {})?;
@@ -242,8 +242,7 @@ pub(super) fn export<M: Display>(
         goal.map(|file| AtomicFile::create(file, IfExists::from_force(wanted.force), FILE_MODE));
     let goal = goal.transpose()?;
     let daemon = open_connection(settings)?;
-    let (file, revision, text) =
-        daemon.rules(kind, RequestTimeout::starting_now(settings.timeout))?;
+    let (file, revision, text) = daemon.rules(kind, settings.request_timeout())?;
     warn_no_file(kind, &file, revision.as_ref(), settings);
     let named = || wanted.file.as_deref().and_then(RulesFormat::from_path);
     let format = wanted.format.or_else(named).unwrap_or(RulesFormat::Toml);
@@ -268,7 +267,7 @@ pub(super) fn import(
     settings: &Settings,
     host_checks: &impl HostChecks,
 ) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let style = OutputStyle::for_stdout(settings);
     let daemon = open_connection(settings)?;
     let host_warnings = new_host_warnings(kind, text, &daemon, settings, host_checks);
@@ -359,7 +358,7 @@ fn new_host_warnings(
     settings: &Settings,
     host_checks: &impl HostChecks,
 ) -> Vec<String> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let warnings = |text: &str| -> Vec<String> {
         let warnings = host_checks.warnings(text, daemon, timeout()).into_iter();
         warnings.map(|it| without_line(it).to_string()).collect()

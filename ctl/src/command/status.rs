@@ -6,7 +6,7 @@ pub(super) use report::run_without_settings as report_without_settings;
 
 use super::connect;
 use crate::args::Status;
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::guard::own_job_lines;
 use crate::output::print_answer;
@@ -22,7 +22,7 @@ pub(crate) fn run(wanted: &Status, settings: &Settings) -> Result<Exit, Error> {
     if wanted.report {
         return report::run(settings);
     }
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let status = call!(daemon, timeout, Status {})?;
     print_answer(

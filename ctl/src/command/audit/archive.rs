@@ -17,7 +17,7 @@ use crate::archive::civil_day::{day_of, day_start, next_day};
 use crate::archive::manifest::{ArchivedFile, Manifest, ManifestEntry};
 use crate::archive::{ArchiveKind, CommandLines, check_host};
 use crate::args::Archive;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::convert::Conversion;
 use crate::convert_program::count_checked_rows;
 use crate::exit::{Error, Exit};
@@ -86,7 +86,7 @@ pub(super) fn run(wanted: &Archive, settings: &Settings) -> Result<Exit, Error> 
 
 /// The daemon's status, with its host name.
 pub(super) fn request_status(settings: &Settings) -> Result<DaemonStatus, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     call!(daemon, timeout, Status {})
 }
@@ -110,8 +110,7 @@ struct Archiver<'a> {
 
 impl Archiver<'_> {
     fn connect(&self) -> Result<Daemon, Error> {
-        let timeout = RequestTimeout::starting_now(self.settings.timeout);
-        connect(self.settings, timeout)
+        connect(self.settings, self.settings.request_timeout())
     }
 
     /// Checks the files of the manifest, and writes damaged ones again if the store still has

@@ -31,7 +31,7 @@ pub(super) fn run(wanted: &Backup, settings: &Settings) -> Result<Exit, Error> {
     let copy = call!(daemon, timeout, Backup {})?;
     let mut offset = 0;
     while offset < copy.bytes {
-        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let timeout = settings.request_timeout();
         let part = call!(
             daemon,
             timeout,

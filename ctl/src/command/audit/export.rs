@@ -3,7 +3,7 @@
 
 use super::{DEFAULT_HOURS, collect_pages, connect, no_match, now, record_filter, time_span};
 use crate::args::{Export, ExportFormat};
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::audit::export::{ExportTarget, RecordExport, export_progress, exported_message};
@@ -28,7 +28,7 @@ pub(super) fn run(wanted: &Export, settings: &Settings) -> Result<Exit, Error> {
         ExportTarget::File(AtomicFile::create(&wanted.file, if_there, FILE_MODE)?)
     };
     let mut records = RecordExport::start(format, target)?;
-    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
+    let daemon = connect(settings, settings.request_timeout())?;
     // Between records on the same terminal the progress line would be in the way.
     let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
@@ -70,8 +70,7 @@ fn request_pages(
             before,
             limit,
         };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Audit { query })?;
+        let page = call!(daemon, settings.request_timeout(), Audit { query })?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.set_text(export_progress(records.count(), last.at, settings));

@@ -32,7 +32,7 @@ pub(super) fn run(wanted: &Prune, settings: &Settings) -> Result<Exit, Error> {
             time_input::parse(before, now(), &Local).map_err(Error::Usage)?
         }
     };
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let daemon = connect(settings, timeout())?;
     let is_dry_run = true;
     let planned = call!(daemon, timeout(), Prune { before, is_dry_run })?;
@@ -64,8 +64,7 @@ fn archived_before(directory: &Path, settings: &Settings) -> Result<Timestamp, E
     let status = request_status(settings)?;
     let host = check_host(&status.host).map_err(Error::Usage)?;
     let archive = ArchiveDirectory::open(directory, host)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout)?;
+    let daemon = connect(settings, settings.request_timeout())?;
     match archived_history(&daemon, &archive, status.now, settings)? {
         Ok(archived) => {
             if let Some(missing) = &archived.missing {

@@ -3,7 +3,7 @@
 use super::summary::monday_midnight;
 use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, now, time_span};
 use crate::args::UsageReport;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::usage_report::{UsageReportView, lines};
@@ -34,9 +34,8 @@ pub(super) fn run(wanted: &UsageReport, settings: &Settings) -> Result<Exit, Err
         let span = time_span(period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
         [span, period_before(span)]
     };
-    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let status = call!(daemon, timeout, Status {})?;
+    let daemon = connect(settings, settings.request_timeout())?;
+    let status = call!(daemon, settings.request_timeout(), Status {})?;
     let summary = request_summary(&daemon, span, wanted.group.clone(), settings)?;
     let times_before = match before.since < before.until {
         true => request_summary(&daemon, before, None, settings)?.total_times(),
@@ -76,8 +75,7 @@ fn request_summary(
         group,
         ..AuditFilter::for_period(span.since, span.until)
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    call!(daemon, timeout, AuditSummary { filter })
+    call!(daemon, settings.request_timeout(), AuditSummary { filter })
 }
 
 /// Counts the recorded actions of the period.
@@ -97,8 +95,7 @@ fn request_totals(
             before,
             limit,
         };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, AuditActions { query })?;
+        let page = call!(daemon, settings.request_timeout(), AuditActions { query })?;
         page.records.iter().for_each(|record| totals.add(record));
         Ok((page.records.len(), page.next))
     })?;

@@ -2,7 +2,7 @@
 
 use super::{collect_pages, entry_limit, run_list};
 use crate::args::Audit;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Coverage, RecordPrinter, Remaining};
 use crate::settings::Settings;
@@ -36,8 +36,7 @@ fn request_pages(
                 before,
                 limit,
             };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, AuditRuns { query })?;
+            let page = call!(daemon, settings.request_timeout(), AuditRuns { query })?;
             if before.is_none() {
                 runs.set_coverage(Coverage {
                     gaps: page.gaps,

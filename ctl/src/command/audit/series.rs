@@ -2,7 +2,7 @@
 
 use super::{DEFAULT_HOURS, connect, now, record_filter, time_span};
 use crate::args::{Series, SeriesLines};
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::audit::series::{csv, lines, plot_lines};
 use crate::output::json;
@@ -27,7 +27,7 @@ pub(super) fn run(wanted: &Series, settings: &Settings) -> Result<Exit, Error> {
         },
         buckets: wanted.buckets.unwrap_or(DEFAULT_BUCKETS),
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let series = call!(daemon, timeout, AuditSeries { query })?;
     let is_empty = series.lines.is_empty();

@@ -5,7 +5,7 @@ use super::{
     time_span_with_default,
 };
 use crate::args::Audit;
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::summary::{self, SummaryView};
@@ -32,7 +32,7 @@ pub(super) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
     };
     let span = span.map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let summary = call!(daemon, timeout, AuditSummary { filter })?;
     let has_none = matches_nothing(audit, &summary);

@@ -5,7 +5,7 @@ use super::{
     time_span,
 };
 use crate::args::Timeline;
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::RecordPrinter;
 use crate::output::audit::timeline::TimelineItem;
@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 /// Requests entries page by page and prints them.
 pub(super) fn run(wanted: &Timeline, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
-    let daemon = connect(settings, RequestTimeout::starting_now(settings.timeout))?;
+    let daemon = connect(settings, settings.request_timeout())?;
     let style = OutputStyle::for_stdout(settings);
     let mut printer = RecordPrinter::<TimelineItem>::new(settings.output_format, span, style);
     let mut stretches_omitted = false;
@@ -34,8 +34,7 @@ pub(super) fn run(wanted: &Timeline, settings: &Settings) -> Result<Exit, Error>
             from: from.map(|Reverse(from)| from),
             limit,
         };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Timeline { query })?;
+        let page = call!(daemon, settings.request_timeout(), Timeline { query })?;
         let count = page.entries.len();
         stretches_omitted |= page.stretches_omitted;
         printer.add(page.entries.into_iter().map(TimelineItem::new).collect())?;

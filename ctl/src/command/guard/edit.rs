@@ -27,7 +27,7 @@ pub(super) fn run(
     options: &EditOptions,
     settings: &Settings,
 ) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let daemon = open_connection(settings)?;
     let mode = Mode::from_dry_run(options.dry_run);
     let status = call!(daemon, timeout(), Status {})?;
@@ -73,7 +73,7 @@ fn predict_consequences(
     daemon: &Daemon,
     settings: &Settings,
 ) -> EditConsequences {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let (revision, held) = match daemon.rules(RulesKind::Guard, timeout) {
         Ok((_, revision, held)) => (revision, held),
         // The edit is made nevertheless.
@@ -244,7 +244,7 @@ fn affected_violations(
 ) -> Result<Vec<(OpenViolation, Consequence)>, Error> {
     let now = now();
     let open = replay::evaluate_open_violations(text, daemon, settings)?;
-    let page = open_violations(daemon, now, RequestTimeout::starting_now(settings.timeout))?;
+    let page = open_violations(daemon, now, settings.request_timeout())?;
     let continues = |open: &OpenViolation| {
         let mut known = page.open.iter();
         let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));

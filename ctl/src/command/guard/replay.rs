@@ -81,7 +81,7 @@ pub(super) fn evaluate_open_violations(
     settings: &Settings,
 ) -> Result<Vec<OpenViolation>, Error> {
     let now = now();
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let rules = offer_rules(daemon, Some(text), settings)?;
     let request = ReplayRequest {
         rules,
@@ -142,7 +142,7 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
 }
 
 fn rules_in_force(daemon: &Daemon, settings: &Settings) -> Result<String, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let (_, _, text) = daemon.rules(RulesKind::Guard, timeout)?;
     Ok(text)
 }
@@ -155,7 +155,7 @@ fn offer_rules(
     match text {
         None => Ok(RuleSetSource::InForce),
         Some(text) => {
-            daemon.offer_rules(text, RequestTimeout::starting_now(settings.timeout))?;
+            daemon.offer_rules(text, settings.request_timeout())?;
             Ok(RuleSetSource::Offered)
         }
     }

@@ -4,7 +4,7 @@ use super::{now, open_connection};
 use crate::args::Violations;
 use crate::command::audit::{collect_pages, note_more, time_span};
 use crate::command::list::user_lookup::user_may_exist;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Remaining, TimeSpan, beginning_line};
 use crate::output::style::OutputStyle;
@@ -33,8 +33,7 @@ pub(super) fn run(wanted: &Violations, settings: &Settings) -> Result<Exit, Erro
             let style = OutputStyle::for_stdout(settings);
             // The heading tells a dry run, a stopped guard and a guard that ends jobs apart; the
             // violations alone do not.
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let status = call!(daemon, timeout, Status {})?;
+            let status = call!(daemon, settings.request_timeout(), Status {})?;
             let mut lines = guard::violations(&all, &status.guard, now(), &style);
             lines.extend(guard::hidden_note(&status));
             print_lines(&lines, &style)?;
@@ -79,8 +78,7 @@ fn request_pages(
                 before,
                 limit,
             };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, Violations { query })?;
+            let page = call!(daemon, settings.request_timeout(), Violations { query })?;
             let (count, next) = (page.records.len(), page.next);
             // The open violations come with the first page.
             match &mut whole {

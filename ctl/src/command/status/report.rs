@@ -90,7 +90,7 @@ fn client_report(settings: &Settings) -> ReportDocument {
 
 /// Adds the daemon's answers. Only the status is required; other answers that fail are left out.
 fn add_answers(settings: &Settings, report: &mut ReportDocument) -> Result<(), Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let messages = settings.messages();
     let status = call!(daemon, timeout, Status {})?;
