@@ -128,18 +128,10 @@ pub(crate) fn documents(
 }
 
 /// The columns of the usage of an owner. Its document has a part that is flattened.
+#[rustfmt::skip]
 const OWNER_COLUMNS: [&str; 11] = [
-    "owner",
-    "owner_uid",
-    "owner_kind",
-    "gpu_hours",
-    "busy_hours",
-    "idle_hours",
-    "unknown_hours",
-    "idle_pct",
-    "memory_gib_hours",
-    "memory_max_bytes",
-    "runs",
+    "owner", "owner_uid", "owner_kind", "gpu_hours", "busy_hours", "idle_hours", "unknown_hours",
+    "idle_pct", "memory_gib_hours", "memory_max_bytes", "runs",
 ];
 
 /// A row for each owner of a summary, after the column names.

@@ -20,13 +20,9 @@ const ALL_USERS: u32 = 0o007;
 const MIN_SECRET: usize = 6;
 
 /// Headers that the client writes itself.
+#[rustfmt::skip]
 const RESERVED: [&str; 7] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "host",
-    "te",
+    "connection", "content-encoding", "content-length", "content-type", "host", "te",
     "transfer-encoding",
 ];
 
