@@ -464,6 +464,21 @@ mod tests {
     }
 
     #[test]
+    fn short_help_fits_a_screen() {
+        let mut whole = command();
+        whole.build();
+        for (path, command) in commands(&whole, "") {
+            let most = match path.as_str() {
+                // They have an option for each of their keys.
+                "gpukillctl guard rule set" | "gpukillctl guard group set" => 100,
+                _ => 55,
+            };
+            let help = command.term_width(100).render_help().to_string();
+            assert!(help.lines().count() <= most, "{path}: {help}");
+        }
+    }
+
+    #[test]
     fn hidden_global_options_are_accepted_and_completed() {
         for line in [
             "gpukillctl guard user remove bob --width 80",

@@ -18,7 +18,7 @@ pub(crate) mod status;
 mod web;
 
 use crate::args::{Command, Completions, command, completions};
-use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, call, choose_socket};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::print;
 use crate::output::spinner::Spinner;
@@ -47,20 +47,25 @@ pub(crate) fn run(command: &Command, settings: &Settings) -> Result<Exit, Error>
     result.map_err(|failure| explain_refusal(failure, settings))
 }
 
-/// A refusal to a person who was added to a group and has not logged in again since says so.
+/// A refusal to a person who was added to a group and has not logged in again since says so, if
+/// members of a group may do what was refused.
 fn explain_refusal(failure: Error, settings: &Settings) -> Error {
-    let is_refusal = matches!(
-        failure,
-        Error::Refused(Refusal::Denied { .. })
-            | Error::NotDone {
-                hint: None,
-                exit: Exit::NotPermitted,
-                ..
-            }
-    );
-    if !is_refusal {
+    const IN_GROUP: &str = "in group ";
+    let hint = if let Error::Refused(refusal @ Refusal::Denied { .. }) = &failure {
+        refusal.hint()
+    } else if let Error::NotDone {
+        hint,
+        exit: Exit::NotPermitted,
+        ..
+    } = &failure
+    {
+        hint.clone()
+    } else {
+        None
+    };
+    let Some(ask) = hint.filter(|hint| hint.contains(IN_GROUP)) else {
         return failure;
-    }
+    };
     let timeout = settings.request_timeout();
     // The refusal is the answer, also without this hint.
     let status = connect(settings, timeout).and_then(|daemon| call!(daemon, timeout, Status {}));
@@ -68,11 +73,21 @@ fn explain_refusal(failure: Error, settings: &Settings) -> Error {
         .ok()
         .and_then(|status| status.caller.log_in_again_for)
     {
-        Some(group) => Error::NotDone {
-            what: failure.to_string(),
-            hint: Some(log_in_again_text(&group)),
-            exit: Exit::NotPermitted,
-        },
+        Some(group) => {
+            let is_end = |c: char| [' ', ',', ';'].contains(&c);
+            let mut groups = ask.split(IN_GROUP).skip(1);
+            let names_it = groups.any(|rest| rest.split(is_end).next() == Some(group.as_str()));
+            let again = log_in_again_text(&group);
+            Error::NotDone {
+                what: failure.to_string(),
+                // Other groups that the person was added to are not known here.
+                hint: Some(match names_it {
+                    true => again,
+                    false => format!("{ask}; {again}"),
+                }),
+                exit: Exit::NotPermitted,
+            }
+        }
         None => failure,
     }
 }
@@ -106,7 +121,8 @@ impl Settings {
 
 /// Connects to the daemon that the settings name.
 fn connect(settings: &Settings, timeout: RequestTimeout) -> Result<Daemon, Error> {
-    connect_with_hooks(settings, timeout, &mut NoHooks)
+    let line = &mut Spinner::waiting_for_daemon(settings.messages());
+    connect_with_hooks(settings, timeout, line)
 }
 
 /// Connects, with a timeout of its own.

@@ -10,4 +10,4 @@ pub(crate) use daemon::{AnnotatedSnapshot, Daemon, Mode, call};
 pub(crate) use rules::{RulesChange, RulesKind};
 pub(crate) use socket::choose_socket;
 pub(crate) use timeout::RequestTimeout;
-pub(crate) use wait_hooks::{NoHooks, WaitHooks, sleep};
+pub(crate) use wait_hooks::{WaitHooks, sleep};

@@ -1,27 +1,37 @@
 //! Calls to the daemon that requests make, beside the long poll: few at a time, and one for all
-//! requests that want the same at about the same time.
+//! requests that want the same at about the same time. A caller has a share of them, so that none
+//! keeps the others waiting.
 //!
 //! A call goes on when its client is gone: its answer serves the next client, and clients that come
 //! and go cannot make the daemon do the same work many times.
 
+use crate::connections::Peer;
 use crate::daemon::DaemonConnection;
 use crate::document::Document;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
+use crate::tokens::TokenDigest;
 use crate::upstream::DaemonView;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// The most calls at once. The daemon grants a user 8 connections, and the long poll is one.
-const MAX_CALLS: usize = 4;
+const MAX_CALLS: usize = 6;
 
 /// The most slow calls among them, so that quick calls find a free turn.
-const MAX_SLOW_CALLS: usize = 2;
+const MAX_SLOW_CALLS: usize = 3;
 
-/// How long a call waits for its turn.
+/// The most calls of one caller at once. A gateway of one person needs no more connections than
+/// these, its long poll and its acts.
+const MAX_CALLER_CALLS: usize = 4;
+
+/// The most slow calls of one caller among them.
+const MAX_CALLER_SLOW_CALLS: usize = 2;
+
+/// How long a call waits for a turn of its caller, and then for one of all.
 const MAX_QUEUED: Duration = Duration::from_secs(5);
 
 /// How long a failure is given to later requests, so that each of them does not wait as long again.
@@ -65,27 +75,76 @@ type Answer = Result<Arc<Document>, Problem>;
 /// Where requests wait for an answer; `None` until the call has ended.
 type Waiting = watch::Receiver<Option<Answer>>;
 
+/// A caller, as far as shares of calls are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Requester {
+    /// The owner of a valid token.
+    Token(TokenDigest),
+    /// A caller without one.
+    Peer(Peer),
+}
+
 /// Makes calls to the daemon. A clone shares turns and answers.
 #[derive(Clone)]
 pub(crate) struct Calls {
     socket: PathBuf,
-    turns: Arc<Semaphore>,
-    slow_turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
+    shares: Arc<Mutex<BTreeMap<Requester, Weak<Turns>>>>,
     kept: Arc<Mutex<KeptAnswers>>,
+}
+
+/// The calls that may be made at once.
+struct Turns {
+    all: Arc<Semaphore>,
+    slow: Arc<Semaphore>,
 }
 
 /// The right to make a call, until it is dropped.
 struct Turn {
     _slow: Option<OwnedSemaphorePermit>,
     _turn: OwnedSemaphorePermit,
+    _of: Arc<Turns>,
+}
+
+impl Turns {
+    fn new(all: usize, slow: usize) -> Arc<Self> {
+        Arc::new(Self {
+            all: Arc::new(Semaphore::new(all)),
+            slow: Arc::new(Semaphore::new(slow)),
+        })
+    }
+
+    /// Waits for a turn. Slow calls wait for a slow turn first, while quick ones pass.
+    ///
+    /// # Errors
+    /// The turn does not come in time.
+    async fn take(self: Arc<Self>, is_slow: bool) -> Result<Turn, Problem> {
+        let turn = async {
+            let slow = match is_slow {
+                true => Some(Arc::clone(&self.slow).acquire_owned().await.ok()?),
+                false => None,
+            };
+            let turn = Arc::clone(&self.all).acquire_owned().await.ok()?;
+            Some((slow, turn))
+        };
+        let taken = tokio::time::timeout(MAX_QUEUED, turn).await;
+        match taken {
+            Ok(Some((slow, turn))) => Ok(Turn {
+                _slow: slow,
+                _turn: turn,
+                _of: self,
+            }),
+            Ok(None) | Err(_) => Err(too_many_calls()),
+        }
+    }
 }
 
 impl Calls {
     pub(crate) fn new(socket: PathBuf) -> Self {
         Self {
             socket,
-            turns: Arc::new(Semaphore::new(MAX_CALLS)),
-            slow_turns: Arc::new(Semaphore::new(MAX_SLOW_CALLS)),
+            turns: Turns::new(MAX_CALLS, MAX_SLOW_CALLS),
+            shares: Arc::default(),
             kept: Arc::default(),
         }
     }
@@ -97,25 +156,41 @@ impl Calls {
     /// The daemon refuses or does not answer, or there are too many calls.
     pub(crate) async fn answer(
         &self,
+        requester: Requester,
         path: &str,
         route: CallRoute,
         parameters: Parameters,
         view: Arc<DaemonView>,
     ) -> Answer {
         let key = format!("{path} {}", parameters.key());
-        let mut waiting = match self.find_or_start(key, route, parameters, view)? {
-            Kept::Ended(ended) => return ended.answer,
-            Kept::Running(waiting) => waiting,
-        };
-        let ended = waiting.wait_for(Option::is_some).await;
-        let answer = ended.ok().and_then(|answer| answer.clone());
-        answer.unwrap_or_else(|| Err(Problem::internal()))
+        let found = self.lock().find(&key, Instant::now());
+        if let Some(found) = found {
+            return found.answer().await;
+        }
+        // Other requests share a call only once it has a turn of its caller: a caller that waits for
+        // its own turns keeps nobody else waiting.
+        let share = self.share(requester).take(route.is_slow).await?;
+        let kept = self.find_or_start(key, share, route, parameters, view)?;
+        kept.answer().await
+    }
+
+    /// The turns of one caller.
+    fn share(&self, requester: Requester) -> Arc<Turns> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.retain(|_, share| share.strong_count() > 0);
+        if let Some(share) = shares.get(&requester).and_then(Weak::upgrade) {
+            return share;
+        }
+        let share = Turns::new(MAX_CALLER_CALLS, MAX_CALLER_SLOW_CALLS);
+        shares.insert(requester, Arc::downgrade(&share));
+        share
     }
 
     /// The kept answer of a call, or the call that runs. Starts the call if there is neither.
     fn find_or_start(
         &self,
         key: String,
+        share: Turn,
         route: CallRoute,
         parameters: Parameters,
         view: Arc<DaemonView>,
@@ -129,7 +204,7 @@ impl Calls {
         drop(kept);
         let calls = self.clone();
         tokio::spawn(async move {
-            let answer = calls.call(route, parameters, view).await;
+            let answer = calls.call(share, route, parameters, view).await;
             calls.lock().end(&key, route.keep, &answer, Instant::now());
             // Nobody may wait any more.
             sender.send_replace(Some(answer));
@@ -137,39 +212,24 @@ impl Calls {
         Ok(Kept::Running(waiting))
     }
 
-    /// Makes a call when it has its turn.
+    /// Makes a call that has a turn of its caller when it has one of all.
     async fn call(
         &self,
+        share: Turn,
         route: CallRoute,
         parameters: Parameters,
         view: Arc<DaemonView>,
     ) -> Answer {
-        let turn = tokio::time::timeout(MAX_QUEUED, self.turn(route.is_slow)).await;
-        let Ok(Some(turn)) = turn else {
-            return Err(too_many_calls());
-        };
+        let turn = Arc::clone(&self.turns).take(route.is_slow).await?;
         let socket = self.socket.clone();
         let called = tokio::task::spawn_blocking(move || {
-            // The turn ends with the call, not with the wait for it.
-            let _turn = turn;
+            // The turns end with the call, not with the wait for it.
+            let _turns = (share, turn);
             let daemon = DaemonConnection::open(&socket, route.timeout)?;
             (route.run)(&mut CallContext { daemon, view }, &parameters)
         });
         let called = called.await.unwrap_or_else(|_| Err(Problem::internal()));
         called.map(Arc::new)
-    }
-
-    /// Waits for a turn. Slow calls wait for a slow turn first, while quick ones pass.
-    async fn turn(&self, is_slow: bool) -> Option<Turn> {
-        let slow = match is_slow {
-            true => Some(Arc::clone(&self.slow_turns).acquire_owned().await.ok()?),
-            false => None,
-        };
-        let turn = Arc::clone(&self.turns).acquire_owned().await.ok()?;
-        Some(Turn {
-            _slow: slow,
-            _turn: turn,
-        })
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptAnswers> {
@@ -186,6 +246,20 @@ fn too_many_calls() -> Problem {
 enum Kept {
     Running(Waiting),
     Ended(EndedCall),
+}
+
+impl Kept {
+    /// The answer, once there is one.
+    async fn answer(self) -> Answer {
+        match self {
+            Self::Ended(ended) => ended.answer,
+            Self::Running(mut waiting) => {
+                let ended = waiting.wait_for(Option::is_some).await;
+                let answer = ended.ok().and_then(|answer| answer.clone());
+                answer.unwrap_or_else(|| Err(Problem::internal()))
+            }
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -282,6 +356,7 @@ impl KeptAnswers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
     use std::os::unix::net::UnixListener;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -353,7 +428,10 @@ mod tests {
             is_slow: false,
             run: |_, _| Document::json(&1),
         };
-        let answer = || calls.answer("/x", route, Parameters::default(), Arc::default());
+        let answer = || {
+            let parameters = Parameters::default();
+            calls.answer(caller(1), "/x", route, parameters, Arc::default())
+        };
         let gone = tokio::time::timeout(Duration::from_millis(50), answer()).await;
         assert!(gone.is_err());
         assert!(answer().await.is_err());
@@ -361,15 +439,62 @@ mod tests {
         assert!(listener.accept().is_err());
     }
 
+    fn caller(uid: u32) -> Requester {
+        Requester::Peer(Peer::User(uid))
+    }
+
+    /// Takes turns as long as they come at once.
+    fn take_all(turns: impl Fn() -> Arc<Turns>, is_slow: bool) -> Vec<Turn> {
+        let next = || turns().take(is_slow).now_or_never()?.ok();
+        std::iter::from_fn(next).collect()
+    }
+
     #[tokio::test]
     async fn slow_calls_leave_turns_for_quick_ones() {
+        let turns = Turns::new(3, 2);
+        let slow = take_all(|| Arc::clone(&turns), true);
+        assert_eq!(slow.len(), 2);
+        let quick = take_all(|| Arc::clone(&turns), false);
+        assert_eq!(quick.len(), 1);
+        drop(slow);
+        assert_eq!(take_all(|| Arc::clone(&turns), true).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn one_caller_leaves_turns_to_others() {
+        for (is_slow, all) in [(false, MAX_CALLS), (true, MAX_SLOW_CALLS)] {
+            let calls = Calls::new("/nowhere".into());
+            let mut held = Vec::new();
+            // Each turn of a caller has one of all callers.
+            let mut take = |uid: u32| {
+                let shares = take_all(|| calls.share(caller(uid)), is_slow);
+                let of_all = shares.iter().filter_map(|_| {
+                    let turns = Arc::clone(&calls.turns);
+                    turns.take(is_slow).now_or_never()?.ok()
+                });
+                let of_all: Vec<Turn> = of_all.collect();
+                let taken = of_all.len();
+                held.push((shares, of_all));
+                taken
+            };
+            let first = take(1);
+            assert!(first > 0 && first < all, "{first} of {all}");
+            assert_eq!(take(1), 0);
+            assert_eq!(take(2), all - first);
+        }
+    }
+
+    #[tokio::test]
+    async fn share_of_a_caller_is_kept_only_while_it_is_used() {
         let calls = Calls::new("/nowhere".into());
-        let slow = [calls.turn(true).await, calls.turn(true).await];
-        assert!(slow.iter().all(Option::is_some));
-        let short = Duration::from_millis(20);
-        let third = tokio::time::timeout(short, calls.turn(true)).await;
-        assert!(third.is_err());
-        let quick = tokio::time::timeout(MINUTE, calls.turn(false)).await;
-        assert!(quick.is_ok_and(|turn| turn.is_some()));
+        let turn = calls.share(caller(1)).take(false).await;
+        assert!(turn.is_ok());
+        let count = || calls.shares.lock().unwrap().len();
+        drop(calls.share(caller(2)));
+        drop(calls.share(caller(3)));
+        assert_eq!(count(), 2);
+        drop(turn);
+        drop(calls.share(caller(4)));
+        assert_eq!(count(), 1);
     }
 }

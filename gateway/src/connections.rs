@@ -1,10 +1,14 @@
 //! The listening sockets and the connections: how many at once, how slow, and how they end.
+//!
+//! A connection is new until it has sent a request that its caller may make. New connections, also
+//! those with a TLS handshake in progress, have places of their own, and the oldest of them make room
+//! for others. So a client that sends nothing, or that has no token where one is needed, takes no
+//! place from callers.
 
 use crate::access::Access;
 use crate::gateway::Gateway;
 use crate::log;
 use crate::problem::Problem;
-use crate::request_check::protect;
 use crate::settings::{Endpoint, Settings};
 use crate::tls::Tls;
 use crate::websocket::AfterUpgrade;
@@ -16,14 +20,15 @@ use listenfd::ListenFd;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
@@ -41,6 +46,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pause after a connection that could not be accepted, as for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most new connections at once. Far more than arrive before the first of them is read, so that
+/// all clients may connect again at once after a restart.
+const MAX_NEW_CONNECTIONS: usize = 128;
+
+/// The bits of an IPv6 address that name its network. A host has as many addresses in it as it likes.
+const IPV6_NETWORK: u128 = u128::MAX << 64;
 
 /// A listening socket.
 pub(crate) enum Listener {
@@ -63,12 +75,12 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// The client at this address. A user of the host can call from any loopback address: they all
-    /// are one peer.
+    /// are one peer. So are all addresses of an IPv6 network of 64 bits.
     fn of_address(address: IpAddr) -> Self {
-        let address = address.to_canonical();
-        Self::Address(match address.is_loopback() {
-            true => Ipv4Addr::LOCALHOST.into(),
-            false => address,
+        Self::Address(match address.to_canonical() {
+            address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
+            address => address,
         })
     }
 }
@@ -91,13 +103,39 @@ pub(crate) fn listeners(settings: &Settings) -> Result<Vec<Listener>, String> {
             Err(error) if is_left_out(endpoint, &error) => {
                 log::warn(&format!("not listening on {endpoint}: {error}"));
             }
-            Err(error) => return Err(format!("cannot listen on {endpoint}: {error}")),
+            Err(error) => return Err(listen_error(endpoint, &error, settings.is_personal)),
         }
     }
     match bound.is_empty() {
         true => Err("cannot listen: the host has none of the addresses of http.listen".into()),
         false => Ok(bound),
     }
+}
+
+/// Why the gateway cannot listen there, and what to do.
+fn listen_error(endpoint: &Endpoint, error: &io::Error, is_personal: bool) -> String {
+    let (what, remedy) = match (error.kind(), endpoint) {
+        (io::ErrorKind::AddrInUse, Endpoint::Tcp(address)) => {
+            let port = address.port();
+            let remedy = "end that program, or choose another address with --listen or http.listen";
+            (format!("another program uses port {port}"), remedy)
+        }
+        (io::ErrorKind::AddrInUse, Endpoint::Unix(_)) => {
+            let remedy = "end that program, or choose another path with --listen or http.listen";
+            ("another program uses this socket".to_owned(), remedy)
+        }
+        (io::ErrorKind::PermissionDenied, Endpoint::Tcp(address)) if address.port() < 1_024 => {
+            let port = address.port();
+            let remedy = "choose a port from 1024 on with --listen or http.listen";
+            (format!("only root may use port {port}"), remedy)
+        }
+        _ => return format!("cannot listen on {endpoint}: {error}"),
+    };
+    let remedy = match is_personal {
+        true => "choose another port with --port, or leave --port out for a free one",
+        false => remedy,
+    };
+    format!("cannot listen on {endpoint}: {what}: {remedy}")
 }
 
 /// Whether the address is that of the loopback interface in IPv6, on a host without IPv6.
@@ -259,23 +297,11 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        match ConnectionSlots::take(&gateway.slots, peer) {
-            Some(slot) => {
-                let (gateway, policy) = (Arc::clone(&gateway), policy.clone());
-                let stop = stop.clone();
-                connections.spawn(async move {
-                    let _slot = slot;
-                    run(stream, gateway, policy, stop).await;
-                });
-            }
-            None => {
-                gateway.count_refused_connection();
-                // Before a handshake, an answer would be no TLS.
-                if policy.tls.is_none() {
-                    refuse(stream).await;
-                }
-            }
-        }
+        let connection = Connection::open(&gateway.slots, peer);
+        let (gateway, policy, stop) = (Arc::clone(&gateway), policy.clone(), stop.clone());
+        connections.spawn(run(stream, gateway, policy, connection, stop));
+        // The connections that are open already come before those that wait.
+        tokio::task::yield_now().await;
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
@@ -321,6 +347,7 @@ async fn run(
     mut stream: BoxedStream,
     gateway: Arc<Gateway>,
     policy: ListenerPolicy,
+    connection: Arc<Connection>,
     mut stop: watch::Receiver<bool>,
 ) {
     if let Some(tls) = &policy.tls {
@@ -330,14 +357,31 @@ async fn run(
                 // As below, it is no message.
                 Err(_) => return,
             },
+            () = connection.closed() => return,
             _ = stop.changed() => return,
         };
     }
     let anonymous = policy.anonymous;
+    tokio::select! {
+        () = answer_requests(stream, gateway, anonymous, Arc::clone(&connection), stop) => {}
+        () = connection.closed() => {}
+    }
+}
+
+/// Answers the requests of a connection until it ends or the gateway stops.
+async fn answer_requests(
+    stream: BoxedStream,
+    gateway: Arc<Gateway>,
+    anonymous: Access,
+    own: Arc<Connection>,
+    mut stop: watch::Receiver<bool>,
+) {
     let after = AfterUpgrade::default();
     let in_request = after.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(in_request.clone());
+        let extensions = request.extensions_mut();
+        extensions.insert(in_request.clone());
+        extensions.insert(Arc::clone(&own));
         let gateway = Arc::clone(&gateway);
         async move { Ok::<_, Infallible>(gateway.respond(request, anonymous).await) }
     });
@@ -365,48 +409,34 @@ async fn run(
     }
 }
 
-/// Answers a connection that is one too many, as far as its buffer takes it at once.
-async fn refuse(mut stream: BoxedStream) {
-    let answer = refusal();
-    let sent = async {
-        stream.write_all(&answer).await?;
-        stream.shutdown().await
-    };
-    // The buffer of a new connection has room: this waits for nobody.
-    let _ = tokio::time::timeout(Duration::from_millis(50), sent).await;
-}
-
-/// The answer to a connection that is one too many, with the headers of every answer.
-fn refusal() -> Vec<u8> {
-    let problem = Problem::busy("the gateway has too many connections", 5);
-    let body = problem.body();
-    let mut response = problem.into_response();
-    protect(response.headers_mut());
-    let mut answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: {}\r\n",
-        body.len()
-    )
-    .into_bytes();
-    for (name, value) in response.headers() {
-        let line: [&[u8]; 4] = [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"];
-        answer.extend(line.concat());
-    }
-    answer.extend_from_slice(b"\r\n");
-    answer.extend(body);
-    answer
-}
-
-/// Counts the connections, in all and of each peer.
+/// All connections: new ones, and those of callers, in all and of each peer.
 pub(crate) struct ConnectionSlots {
     max: usize,
     max_per_peer: usize,
-    taken: Mutex<BTreeMap<Peer, usize>>,
+    open: Mutex<OpenConnections>,
+    /// The connections that were one too many, and those that were closed for others.
+    refused: AtomicU64,
 }
 
-/// A connection that is counted until this is dropped.
-pub(crate) struct ConnectionSlot {
-    slots: Arc<ConnectionSlots>,
+#[derive(Default)]
+struct OpenConnections {
+    /// In the order in which they began.
+    all: BTreeMap<u64, OpenConnection>,
+    next: u64,
+}
+
+struct OpenConnection {
     peer: Peer,
+    is_new: bool,
+    closing: Arc<Notify>,
+}
+
+/// A connection that is counted until this is dropped. Its requests have it.
+pub(crate) struct Connection {
+    slots: Arc<ConnectionSlots>,
+    number: u64,
+    peer: Peer,
+    closing: Arc<Notify>,
 }
 
 impl ConnectionSlots {
@@ -415,51 +445,133 @@ impl ConnectionSlots {
         Self {
             max: settings.max_connections,
             max_per_peer: settings.max_peer_connections,
-            taken: Mutex::default(),
+            open: Mutex::default(),
+            refused: AtomicU64::default(),
         }
-    }
-
-    /// A slot for another connection of this peer, if one is free.
-    fn take(slots: &Arc<Self>, peer: Peer) -> Option<ConnectionSlot> {
-        let mut taken = slots.lock();
-        let of_peer = taken.get(&peer).copied().unwrap_or_default();
-        let all: usize = taken.values().sum();
-        if all >= slots.max || of_peer >= slots.max_per_peer {
-            return None;
-        }
-        taken.insert(peer, of_peer + 1);
-        drop(taken);
-        Some(ConnectionSlot {
-            slots: Arc::clone(slots),
-            peer,
-        })
     }
 
     /// The number of connections.
     pub(crate) fn count(&self) -> usize {
-        self.lock().values().sum()
+        self.lock().all.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Peer, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The number of connections that were one too many, or closed for others, since the start.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let mut taken = self.slots.lock();
-        match taken.get_mut(&self.peer) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => {
-                taken.remove(&self.peer);
+impl OpenConnections {
+    /// Closes a new connection if there are too many: the oldest of the peer that has the most.
+    /// Returns whether there were.
+    fn make_room(&mut self) -> bool {
+        let mut of_peers: BTreeMap<Peer, usize> = BTreeMap::new();
+        for connection in self.all.values().filter(|it| it.is_new) {
+            *of_peers.entry(connection.peer).or_default() += 1;
+        }
+        if of_peers.values().sum::<usize>() <= MAX_NEW_CONNECTIONS {
+            return false;
+        }
+        let most = of_peers.values().max();
+        let mut all = self.all.iter();
+        let oldest = all.find(|(_, it)| it.is_new && of_peers.get(&it.peer) == most);
+        let oldest = oldest.map(|(number, _)| *number);
+        if let Some(closed) = oldest.and_then(|number| self.all.remove(&number)) {
+            closed.closing.notify_one();
+        }
+        true
+    }
+}
+
+impl Connection {
+    /// Counts a new connection of this peer, and closes another if there are too many.
+    pub(crate) fn open(slots: &Arc<ConnectionSlots>, peer: Peer) -> Arc<Self> {
+        let closing = Arc::new(Notify::new());
+        let mut open = slots.lock();
+        let number = open.next;
+        open.next += 1;
+        let opened = OpenConnection {
+            peer,
+            is_new: true,
+            closing: Arc::clone(&closing),
+        };
+        open.all.insert(number, opened);
+        let has_closed = open.make_room();
+        drop(open);
+        if has_closed {
+            slots.count_refused();
+        }
+        Arc::new(Self {
+            slots: Arc::clone(slots),
+            number,
+            peer,
+            closing,
+        })
+    }
+
+    /// The other side.
+    pub(crate) const fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Counts the connection as one of a caller, because it has sent a request that the caller may
+    /// make.
+    ///
+    /// # Errors
+    /// There are too many connections of callers, in all or of this peer.
+    pub(crate) fn admit(&self) -> Result<(), Problem> {
+        let mut open = self.slots.lock();
+        let own = open.all.get(&self.number);
+        if own.is_some_and(|own| !own.is_new) {
+            return Ok(());
+        }
+        let of_callers = open.all.values().filter(|it| !it.is_new);
+        let all = of_callers.clone().count();
+        let of_peer = of_callers.filter(|it| it.peer == self.peer).count();
+        let has_room = all < self.slots.max && of_peer < self.slots.max_per_peer;
+        // Without an entry it has been closed.
+        match open.all.get_mut(&self.number).filter(|_| has_room) {
+            Some(own) => {
+                own.is_new = false;
+                Ok(())
+            }
+            None => {
+                self.slots.count_refused();
+                Err(Problem::busy("the gateway has too many connections", 5))
             }
         }
+    }
+
+    /// Ends the connection at once, for others.
+    pub(crate) fn close(&self) {
+        self.slots.count_refused();
+        self.closing.notify_one();
+    }
+
+    /// Waits until the connection has to end.
+    pub(crate) async fn closed(&self) {
+        self.closing.notified().await;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.slots.lock().all.remove(&self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
 
     #[test]
     fn loopback_addresses_are_one_peer() {
@@ -467,8 +579,24 @@ mod tests {
         for loopback in ["127.0.0.1", "127.9.8.7", "::1", "::ffff:127.0.0.2"] {
             assert_eq!(of(loopback), of("127.0.0.1"), "{loopback}");
         }
-        assert_ne!(of("192.0.2.1"), of("127.0.0.1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+
+    #[test]
+    fn addresses_of_a_network_of_64_bits_are_one_peer() {
+        let of = |text: &str| Peer::of_address(text.parse().unwrap());
+        for (one, other, is_same) in [
+            ("2001:db8::1", "2001:db8::ffff:1:2:3", true),
+            ("2001:db8:0:1::1", "2001:db8:0:2::1", false),
+            ("2001:db8::1", "2001:db8::192.0.2.1", true),
+            ("fe80::1", "2001:db8::1", false),
+            ("::2", "::1", false),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("::ffff:192.0.2.1", "192.0.2.1", true),
+            ("::ffff:192.0.2.1", "::ffff:192.0.2.2", false),
+            ("192.0.2.1", "127.0.0.1", false),
+        ] {
+            assert_eq!(of(one) == of(other), is_same, "{one} {other}");
+        }
     }
 
     #[test]
@@ -483,41 +611,114 @@ mod tests {
     }
 
     #[test]
-    fn refused_connection_gets_a_protected_answer() {
-        let answer = String::from_utf8(refusal()).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
-        for line in [
-            "connection: close".to_owned(),
-            format!("content-length: {}", body.len()),
-            "content-type: application/problem+json".to_owned(),
-            "retry-after: 5".to_owned(),
-            "cache-control: no-store".to_owned(),
-            "x-content-type-options: nosniff".to_owned(),
+    fn address_in_use_is_explained() {
+        let in_use = io::Error::from(io::ErrorKind::AddrInUse);
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let tcp = Endpoint::Tcp("127.0.0.1:80".parse().unwrap());
+        let unix = Endpoint::Unix("/run/x.sock".into());
+        let start = "cannot listen on http://127.0.0.1:80: ";
+        for (endpoint, error, is_personal, expected) in [
+            (
+                &tcp,
+                &in_use,
+                true,
+                "another program uses port 80: choose another port with --port, or leave --port out \
+                 for a free one",
+            ),
+            (
+                &tcp,
+                &in_use,
+                false,
+                "another program uses port 80: end that program, or choose another address with \
+                 --listen or http.listen",
+            ),
+            (
+                &tcp,
+                &denied,
+                true,
+                "only root may use port 80: choose another port with --port, or leave --port out for \
+                 a free one",
+            ),
         ] {
-            assert!(head.lines().any(|it| it == line), "{line}\n{head}");
+            let why = listen_error(endpoint, error, is_personal);
+            assert_eq!(why, format!("{start}{expected}"));
         }
-        assert!(body.contains("too many connections"));
+        let why = listen_error(&unix, &in_use, false);
+        let expected = "cannot listen on unix:/run/x.sock: another program uses this socket: end \
+                        that program, or choose another path with --listen or http.listen";
+        assert_eq!(why, expected);
+    }
+
+    fn slots(max: usize, max_per_peer: usize) -> Arc<ConnectionSlots> {
+        Arc::new(ConnectionSlots::new(&Settings {
+            max_connections: max,
+            max_peer_connections: max_per_peer,
+            ..Settings::default()
+        }))
+    }
+
+    /// Whether the connection was asked to end.
+    fn is_closed(connection: &Connection) -> bool {
+        connection.closed().now_or_never().is_some()
     }
 
     #[test]
-    fn slots_are_limited_in_all_and_for_each_peer() {
-        let settings = Settings {
-            max_connections: 3,
-            max_peer_connections: 2,
-            ..Settings::default()
+    fn callers_are_limited_in_all_and_for_each_peer() {
+        let slots = slots(3, 2);
+        let open = |uid| Connection::open(&slots, Peer::User(uid));
+        let admit = |uid| {
+            let connection = open(uid);
+            connection.admit().is_ok().then_some(connection)
         };
-        let slots = Arc::new(ConnectionSlots::new(&settings));
-        let take = |uid| ConnectionSlots::take(&slots, Peer::User(uid));
-        let (first, second) = (take(1), take(1));
-        assert!(first.is_some() && second.is_some() && take(1).is_none());
-        let third = take(2);
-        assert!(third.is_some() && take(3).is_none());
+        let (first, second) = (admit(1), admit(1));
+        assert!(first.is_some() && second.is_some() && admit(1).is_none());
+        let third = admit(2);
+        assert!(third.is_some() && admit(3).is_none());
+        // The next request of a caller takes no further place.
+        assert!(third.as_ref().is_some_and(|it| it.admit().is_ok()));
+        assert_eq!(slots.refused(), 2);
         drop(first);
-        assert!(take(3).is_some());
-        assert_eq!(slots.count(), 2);
-        drop((second, third));
+        let fourth = admit(3);
+        assert!(fourth.is_some());
+        assert_eq!(slots.count(), 3);
+        drop((second, third, fourth));
         assert_eq!(slots.count(), 0);
-        assert!(slots.lock().is_empty());
+    }
+
+    #[test]
+    fn new_connections_never_take_the_place_of_callers() {
+        let slots = slots(10, 10);
+        let owner = Connection::open(&slots, Peer::User(1));
+        assert!(owner.admit().is_ok());
+        let silent: Vec<_> = (0..1_000)
+            .map(|_| Connection::open(&slots, Peer::User(1)))
+            .collect();
+        assert!(!is_closed(&owner));
+        assert_eq!(slots.count(), 1 + MAX_NEW_CONNECTIONS);
+        // The oldest made room.
+        let closed = silent.iter().filter(|it| is_closed(it)).count();
+        assert_eq!(closed, 1_000 - MAX_NEW_CONNECTIONS);
+        assert!(silent[0].admit().is_err() && silent[999].admit().is_ok());
+        let another = Connection::open(&slots, Peer::User(1));
+        assert!(another.admit().is_ok());
+        assert!(owner.admit().is_ok());
+    }
+
+    #[test]
+    fn peer_with_the_most_new_connections_makes_room() {
+        let slots = slots(10, 10);
+        let honest = Connection::open(&slots, Peer::User(2));
+        let _flood: Vec<_> = (0..1_000)
+            .map(|_| Connection::open(&slots, Peer::User(1)))
+            .collect();
+        assert!(!is_closed(&honest));
+        assert!(honest.admit().is_ok());
+        // Many peers with one connection each are as one: the oldest makes room.
+        let first = Connection::open(&slots, Peer::User(3));
+        let _peers: Vec<_> = (100..1_100)
+            .map(|uid| Connection::open(&slots, Peer::User(uid)))
+            .collect();
+        assert!(is_closed(&first));
+        assert!(!is_closed(&honest));
     }
 }

@@ -34,6 +34,13 @@ pub(crate) enum CallError {
     /// The daemon refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// This user has more rights in the daemon than the gateway may have.
+    #[error(
+        "the user {0} has more rights in gpukilld than every user, and this gateway would show \
+         everybody what {0} may see: start it as another user, as gpukill-gateway.service does, or \
+         run gpukillctl web for a gateway of your own"
+    )]
+    TooManyRights(String),
 }
 
 fn connect_message(error: &ConnectError) -> String {
@@ -67,6 +74,7 @@ impl CallError {
                 ConnectError::NotPermitted | ConnectError::NotGpukilld | ConnectError::Io(_),
             ) => "is daemon.socket in gateway.toml the right socket?",
             Self::Refused(refusal) => return refusal.hint(),
+            Self::TooManyRights(_) => return None,
         };
         Some(hint.into())
     }
@@ -78,7 +86,7 @@ impl From<CallError> for Problem {
             CallError::Refused(refusal) => return refusal.clone().into(),
             CallError::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, None),
             CallError::OlderDaemon(_) => (StatusCode::NOT_IMPLEMENTED, None),
-            CallError::Connect(_) | CallError::Lost(_) => {
+            CallError::Connect(_) | CallError::Lost(_) | CallError::TooManyRights(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, Some(2))
             }
         };

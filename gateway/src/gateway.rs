@@ -2,7 +2,8 @@
 
 use crate::access::{Access, Caller};
 use crate::calls::Calls;
-use crate::connections::ConnectionSlots;
+use crate::connections::{Connection, ConnectionSlots};
+use crate::held_answers::{HeldAnswers, HeldBody};
 use crate::metrics::traffic::Traffic;
 use crate::problem::Problem;
 use crate::request_check::{check, protect};
@@ -34,6 +35,8 @@ pub(crate) struct Gateway {
     /// Calls to the daemon on request.
     pub(crate) calls: Calls,
     pub(crate) slots: Arc<ConnectionSlots>,
+    /// The answers that clients have not read yet.
+    pub(crate) held: Arc<HeldAnswers>,
     /// The turns of requests for parts of the snapshot.
     pub(crate) part_turns: Arc<Semaphore>,
     /// The turns of requests that act.
@@ -67,6 +70,7 @@ impl Gateway {
             tokens: Tokens::default(),
             calls: Calls::new(settings.daemon_socket.clone()),
             slots: Arc::new(ConnectionSlots::new(&settings)),
+            held: Arc::default(),
             part_turns: Arc::new(Semaphore::new(MAX_PARTS)),
             act_turns: Arc::new(Semaphore::new(MAX_ACTS)),
             known_kills: KnownKills::default(),
@@ -110,11 +114,6 @@ impl Gateway {
         Arc::clone(&self.view.borrow())
     }
 
-    /// Counts a connection that was one too many.
-    pub(crate) fn count_refused_connection(&self) {
-        self.traffic.count_refused_connection();
-    }
-
     /// Answers a request that came to an address where anybody has the access `anonymous`.
     pub(crate) async fn respond(
         &self,
@@ -125,6 +124,7 @@ impl Gateway {
         let (mut parts, body) = request.into_parts();
         let caller = Caller::new(&parts.headers, anonymous);
         parts.extensions.insert(caller);
+        let connection = parts.extensions.get::<Arc<Connection>>().cloned();
         let method = parts.method.clone();
         let mut response = match check(&parts, &self.settings.names) {
             Err(problem) => problem.into_response(),
@@ -144,7 +144,12 @@ impl Gateway {
         let status = response.status().as_u16();
         self.traffic
             .count_request(route, &method, status, began.elapsed());
-        response
+        match connection {
+            Some(connection) => {
+                response.map(|body| Body::new(HeldBody::new(body, &self.held, connection)))
+            }
+            None => response,
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! - `upstream`: the newest snapshot, from one long poll for all clients.
 //! - `daemon`, `calls`: other calls of the daemon, on request.
 //! - `connections`, `request_check`: who may connect, and which requests are looked at.
+//! - `held_answers`: what slow readers may keep in memory.
 //! - `access`, `tokens`, `tls`, `trusted_file`: what a caller may see, encryption, and their files.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
@@ -27,6 +28,9 @@ mod daemon;
 mod document;
 pub mod fuzz_api;
 mod gateway;
+mod held_answers;
+#[cfg(test)]
+mod hostile_names;
 mod live;
 mod log;
 mod metrics;
@@ -61,12 +65,17 @@ use tokens::{Tokens, file_entry, new_token, parse_scope};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use upstream::AllowedRights;
 
-/// The exit code for wrong arguments and settings.
+/// The exit code for a gateway that cannot start, or that failed.
+const EXIT_FAILED: u8 = 1;
+
+/// The exit code for wrong arguments and settings, and for a user with rights that everybody would
+/// use: a restart does not help.
 pub const EXIT_USAGE: u8 = 3;
 
-/// The threads for four calls of the daemon, four parts of the snapshot, two acts, and compression.
-const BLOCKING_THREADS: usize = 12;
+/// The threads for six calls of the daemon, four parts of the snapshot, two acts, and compression.
+const BLOCKING_THREADS: usize = 14;
 
 /// How often the files of tokens and certificates are looked at for changes.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -90,7 +99,8 @@ pub fn run(args: &Args) -> ExitCode {
     if let Some(Command::Notify) = &args.command {
         return notify::run(args);
     }
-    let service = match Service::load(args) {
+    let service = check_user(args).and_then(|()| Service::load(args));
+    let service = match service {
         Ok(service) => service,
         Err(mistakes) => {
             mistakes.lines().for_each(log::warn);
@@ -106,19 +116,19 @@ pub fn run(args: &Args) -> ExitCode {
     // Requests wait for the daemon and for clients; one thread answers more of them than there are.
     match run_on_thread(run_server(service), BLOCKING_THREADS) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
+        Err(RunFailure { what, code }) => {
             log::warn(&what);
             pause_before_failure(has_passed_sockets);
-            ExitCode::FAILURE
+            ExitCode::from(code)
         }
     }
 }
 
 /// Runs on this thread, with others for what blocks.
-fn run_on_thread(
-    work: impl Future<Output = Result<(), String>>,
+fn run_on_thread<E: From<String>>(
+    work: impl Future<Output = Result<(), E>>,
     blocking_threads: usize,
-) -> Result<(), String> {
+) -> Result<(), E> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(blocking_threads)
@@ -128,6 +138,35 @@ fn run_on_thread(
     // A call of the daemon, or a lookup of a name, may still wait for its answer.
     runtime.shutdown_background();
     outcome
+}
+
+/// Why a run has ended.
+struct RunFailure {
+    what: String,
+    code: u8,
+}
+
+impl From<String> for RunFailure {
+    fn from(what: String) -> Self {
+        let code = EXIT_FAILED;
+        Self { what, code }
+    }
+}
+
+/// Refuses to serve everybody as root. The daemon says later whether another user has rights too.
+///
+/// # Errors
+/// What to do instead.
+fn check_user(args: &Args) -> Result<(), String> {
+    let shows_everybody = !args.personal && !args.check_config;
+    if !shows_everybody || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(
+        "this gateway would show everybody what root may see: start it as a user without rights, as \
+         gpukill-gateway.service does, or run gpukillctl web for a gateway of your own"
+            .into(),
+    )
 }
 
 /// A client that waits at a passed socket makes systemd start the gateway again at once: the pause
@@ -213,7 +252,7 @@ async fn follow_files(gateway: Arc<Gateway>, tls: Option<Arc<Tls>>, mut hangup: 
     }
 }
 
-async fn run_server(service: Service) -> Result<(), String> {
+async fn run_server(service: Service) -> Result<(), RunFailure> {
     let Service {
         settings,
         tokens,
@@ -225,15 +264,20 @@ async fn run_server(service: Service) -> Result<(), String> {
     let is_exposed = listeners.iter().any(Listener::is_exposed);
     if is_exposed && !settings.behind_proxy && tokens.is_empty() {
         let file = settings.tokens.display();
-        return Err(format!(
+        let what = format!(
             "nobody could read beyond loopback, because {file} has no token: make one with \
              gpukill-gateway token new NAME"
-        ));
+        );
+        return Err(what.into());
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let hangup = signal(SignalKind::hangup()).map_err(failed)?;
-    let view = upstream::start(settings.daemon_socket.clone()).map_err(failed)?;
+    let allowed = match settings.is_personal {
+        true => AllowedRights::Any,
+        false => AllowedRights::OfEveryUser,
+    };
+    let view = upstream::start(settings.daemon_socket.clone(), allowed).map_err(failed)?;
     let upstream_end = upstream::wait_for_end(view.clone());
     let (stop, stopped) = watch::channel(false);
     let gateway = Gateway::new(settings, view, stopped.clone());
@@ -262,7 +306,11 @@ async fn run_server(service: Service) -> Result<(), String> {
         _ = terminate.recv() => log::info("stopping"),
         _ = interrupt.recv() => log::info("stopping"),
         reason = end_of_use => log::info(&format!("stopping: {reason}")),
-        () = upstream_end => return Err("the thread that polls gpukilld has ended".into()),
+        reason = upstream_end => {
+            let code = if reason.is_some() { EXIT_USAGE } else { EXIT_FAILED };
+            let what = reason.unwrap_or_else(|| "the thread that polls gpukilld has ended".into());
+            return Err(RunFailure { what, code });
+        }
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     stop.send_replace(true);

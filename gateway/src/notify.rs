@@ -12,6 +12,7 @@ mod secret_headers;
 
 use crate::args::Args;
 use crate::settings::Settings;
+use crate::upstream::AllowedRights;
 use crate::{EXIT_USAGE, log, run_on_thread, upstream};
 use otlp::OtlpChannel;
 use std::path::PathBuf;
@@ -71,7 +72,8 @@ impl Notifier {
         let failed = |error: std::io::Error| format!("cannot start: {error}");
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let view = upstream::start(self.daemon_socket).map_err(failed)?;
+        // Only the server of the settings gets what it sees.
+        let view = upstream::start(self.daemon_socket, AllowedRights::Any).map_err(failed)?;
         let upstream_end = upstream::wait_for_end(view.clone());
         let (stop, stopped) = watch::channel(false);
         let mut channels = JoinSet::new();
@@ -84,7 +86,7 @@ impl Notifier {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
             Some(_) = channels.join_next() => return Err("a channel ended by itself".into()),
-            () = upstream_end => return Err("the thread that polls gpukilld has ended".into()),
+            _ = upstream_end => return Err("the thread that polls gpukilld has ended".into()),
         }
         log::info("stopping");
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);

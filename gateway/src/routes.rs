@@ -7,7 +7,8 @@ mod listing;
 mod now;
 
 use crate::access::{Access, Caller};
-use crate::calls::{CallFn, CallRoute};
+use crate::calls::{CallFn, CallRoute, Requester};
+use crate::connections::Connection;
 use crate::document;
 use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
@@ -181,7 +182,7 @@ const fn past(run: CallFn) -> Source {
     call(run, 5, 60, true)
 }
 
-/// A call that scans all processes, or judges the history.
+/// A call that scans all processes, or evaluates the history.
 const fn long_scan(run: CallFn) -> Source {
     call(run, 60, 60, true)
 }
@@ -395,6 +396,15 @@ fn caller(request: &Request) -> Result<Caller, Problem> {
     caller.copied().ok_or_else(Problem::internal)
 }
 
+/// The connection of a request.
+///
+/// # Errors
+/// The request has none, which is a bug.
+pub(crate) fn connection(request: &Request) -> Result<Arc<Connection>, Problem> {
+    let connection = request.extensions().get::<Arc<Connection>>();
+    connection.cloned().ok_or_else(Problem::internal)
+}
+
 fn not_found() -> Response {
     Problem::new(StatusCode::NOT_FOUND, "there is no such path")
         .with_hint("/api/v1/openapi.json lists all paths")
@@ -408,7 +418,12 @@ async fn answer(
     request: Request,
 ) -> Result<Response, Problem> {
     let caller = caller(&request)?;
-    let access = gateway.authorize(&caller, route.needed_access())?;
+    let needed = route.needed_access();
+    let access = gateway.authorize(&caller, needed)?;
+    let connection = connection(&request)?;
+    if needed > Access::None {
+        connection.admit()?;
+    }
     route.check_method(request.method())?;
     let path = path.map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
     let query = request.uri().query().unwrap_or_default();
@@ -435,9 +450,15 @@ async fn answer(
             Arc::new(selected.await.map_err(|_| Problem::internal())??)
         }
         Call(call) => {
-            gateway
-                .calls
-                .answer(route.path, call, parameters, view)
+            // gpukilld is asked for nothing before it has said what the gateway may see.
+            if view.status.is_none() {
+                view.current()?;
+            }
+            let token = caller.token.filter(|_| !gateway.tokens.is_empty());
+            let requester = token.map_or(Requester::Peer(connection.peer()), Requester::Token);
+            let calls = &gateway.calls;
+            calls
+                .answer(requester, route.path, call, parameters, view)
                 .await?
         }
         OpenApi => openapi::document(&gateway.settings)?,

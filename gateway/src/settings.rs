@@ -7,19 +7,17 @@ pub use url::HttpUrl;
 
 use crate::access::Access;
 use crate::args::{Args, Command};
+use crate::trusted_file::{Secrecy, read_text};
 use gpukill_proto::setting_keys;
 use gpukill_proto::settings::value::{boolean, choice_error, duration, number, text};
 use gpukill_proto::settings::{SettingMistake, apply_environment, apply_file, defaults};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file that is read if it exists and no other is named.
 const USUAL_FILE: &str = "/etc/gpukill/gateway.toml";
-
-/// The longest settings file, so that another file named by mistake is not read into memory.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// All settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,9 +38,10 @@ pub struct Settings {
     pub certificate: Option<PathBuf>,
     /// The file of its private key.
     pub key: Option<PathBuf>,
-    /// The most connections at once.
+    /// The most connections of callers at once.
     pub max_connections: usize,
-    /// The most connections of one peer: an IP address, or a user of the Unix socket.
+    /// The most connections of one peer: an IPv4 address, an IPv6 network, or a user of the Unix
+    /// socket.
     pub max_peer_connections: usize,
     /// The most live streams at once.
     pub max_streams: usize,
@@ -136,12 +135,14 @@ setting_keys! {
          proxy in front of the gateway encrypts and asks who calls.",
         |settings, value| boolean(value).map(|it| settings.behind_proxy = it);
     max_connections GPUKILL_GATEWAY_MAX_CONNECTIONS = "256",
-        "The most connections at once. Further ones are answered with 503.",
+        "The most connections of callers at once. A request on a further one is answered with\n\
+         503. A connection counts from its first request that the caller may make. Before\n\
+         that it is new: there are at most 128 new ones, and the oldest make room.",
         |settings, value| count(value).map(|it| settings.max_connections = it);
     max_peer_connections GPUKILL_GATEWAY_MAX_PEER_CONNECTIONS = "32",
-        "The most connections of one peer: of an IP address, or of a user of the Unix socket.\n\
-         All loopback addresses are one. Raise it where many people come through one address,\n\
-         as through SSH tunnels.",
+        "The most of them of one peer: of an IPv4 address, of an IPv6 network of 64 bits, or of\n\
+         a user of the Unix socket. All loopback addresses are one. Raise it where many people\n\
+         come through one address, as through SSH tunnels.",
         |settings, value| count(value).map(|it| settings.max_peer_connections = it);
     max_streams GPUKILL_GATEWAY_MAX_STREAMS = "256",
         "The most live streams at once. Further ones are answered with 503.",
@@ -205,8 +206,9 @@ setting_keys! {
             Ok(())
         };
     headers_file GPUKILL_GATEWAY_OTLP_HEADERS_FILE = "",
-        "A file with headers of each push, one \"Name: value\" a line, which not every user may\n\
-         read. A name without a slash is that of a credential of systemd: \"otlp-headers\".",
+        "A file with headers of each push, one \"Name: value\" a line. It belongs to root or to\n\
+         the user of the unit, only its owner may write it, and not every user may read it. A\n\
+         name without a slash is that of a credential of systemd: \"otlp-headers\".",
         |settings, value| text(value).map(|it| settings.otlp_headers_file = Some(it));
     interval GPUKILL_GATEWAY_OTLP_INTERVAL = "\"15s\"",
         "The time from one push to the next.",
@@ -286,7 +288,7 @@ impl Settings {
     pub fn load(args: &Args) -> Result<Self, String> {
         let named = args.config.as_deref();
         let path = named.unwrap_or(Path::new(USUAL_FILE));
-        let file = match read_limited(path) {
+        let file = match read_text(path, Secrecy::Public) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
                 String::new()
@@ -361,20 +363,12 @@ impl Settings {
     }
 }
 
-fn read_limited(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path)?;
-    let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if length as u64 > MAX_FILE_BYTES {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser as _;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn resolve(file: &str, words: &[&str]) -> Result<Settings, Vec<String>> {
         let words = ["gpukill-gateway"].iter().chain(words);
@@ -483,6 +477,27 @@ mod tests {
         ] {
             assert!(!is_host_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn file_that_others_may_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gateway.toml");
+        std::fs::write(&path, "[http]\nmax_streams = 7\n").unwrap();
+        let load = |mode| {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let words = ["gpukill-gateway", "--config", path.to_str().unwrap()];
+            let loaded = Settings::load(&Args::try_parse_from(words).unwrap());
+            loaded.map(|settings| settings.max_streams)
+        };
+        assert_eq!((load(0o600), load(0o644)), (Ok(7), Ok(7)));
+        for mode in [0o664, 0o646, 0o666] {
+            let why = load(mode).unwrap_err();
+            let expected = "gateway.toml: users other than its owner may write it: chmod go-w FILE";
+            assert!(why.ends_with(expected), "{mode:o}: {why}");
+        }
+        std::fs::write(&path, vec![b'#'; 300 << 10]).unwrap();
+        assert!(load(0o600).unwrap_err().contains("too large"));
     }
 
     #[test]

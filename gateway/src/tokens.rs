@@ -5,7 +5,7 @@
 
 use crate::access::Access;
 use crate::log;
-use crate::trusted_file::{self, FileStamp, Secrecy};
+use crate::trusted_file::{FileStamp, Secrecy, read_text};
 use chrono::DateTime;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::settings::closest_name;
@@ -34,7 +34,7 @@ const KEYS: [&str; 4] = ["name", "scope", "sha256", "expires"];
 /// The scopes of a token, by their names.
 const SCOPES: [Access; 2] = [Access::Look, Access::Metrics];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
@@ -213,12 +213,11 @@ impl Tokens {
 
 fn read_file(path: &Path) -> Result<Vec<KnownToken>, String> {
     let shown = path.display();
-    let bytes = match trusted_file::read(path, Secrecy::Public) {
-        Ok(bytes) => bytes,
+    let text = match read_text(path, Secrecy::Public) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("cannot read {shown}: {error}")),
     };
-    let text = String::from_utf8(bytes).map_err(|_| format!("{shown} is not UTF-8"))?;
     parse(&text).map_err(|mistakes| {
         let lines = mistakes
             .lines()

@@ -1,5 +1,9 @@
-//! Files that decide who may read: no other user may have written them. They are read again when
-//! they change.
+//! Files that decide what the gateway does, and secrets: no other user may have written them, and
+//! not every user may read a secret.
+//!
+//! A credential of systemd passes, as each version of systemd makes it: a file of the unit's user
+//! with the mode 0400, or of root with the mode 0440, whose group bits are those of the ACL for that
+//! user.
 
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata, OpenOptions};
@@ -7,7 +11,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// The longest file, in bytes: a chain of certificates, or hundreds of tokens.
+/// The longest file, in bytes: settings, a chain of certificates, or hundreds of tokens.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// The mode bits that let others than the owner write.
@@ -69,6 +73,15 @@ pub(crate) fn read(path: &Path, secrecy: Secrecy) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Reads a file as [`read`] does, and converts it to text.
+///
+/// # Errors
+/// As [`read`], and if the file is not UTF-8.
+pub(crate) fn read_text(path: &Path, secrecy: Secrecy) -> io::Result<String> {
+    let bytes = read(path, secrecy)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
 /// Opens a file. A pipe that nobody writes must not block.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -99,6 +112,7 @@ fn distrust_reason(metadata: &Metadata, secrecy: Secrecy) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -114,6 +128,9 @@ mod tests {
         for (mode, public, secret) in [
             (0o600, Ok(b"text".to_vec()), Ok(b"text".to_vec())),
             (0o640, Ok(b"text".to_vec()), Ok(b"text".to_vec())),
+            // Credentials of systemd.
+            (0o400, Ok(b"text".to_vec()), Ok(b"text".to_vec())),
+            (0o440, Ok(b"text".to_vec()), Ok(b"text".to_vec())),
             (
                 0o644,
                 Ok(b"text".to_vec()),
@@ -129,8 +146,44 @@ mod tests {
             assert_eq!(why(Secrecy::Public), public, "{mode:o}");
             assert_eq!(why(Secrecy::Secret), secret, "{mode:o}");
         }
-        let refused = read(directory.path(), Secrecy::Public).unwrap_err();
-        assert_eq!(refused.to_string(), "it is not a regular file");
+    }
+
+    #[test]
+    fn file_of_another_kind_or_user_is_refused_without_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| read(path, Secrecy::Public).unwrap_err().to_string();
+        let pipe = directory.path().join("pipe");
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+        for path in [&*pipe, directory.path(), Path::new("/dev/null")] {
+            assert_eq!(
+                refused(path),
+                "it is not a regular file",
+                "{}",
+                path.display()
+            );
+        }
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can give a file to others");
+            return;
+        }
+        let file = directory.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        std::os::unix::fs::chown(&file, Some(65_534), None).unwrap();
+        let expected = "it belongs to uid 65534: change its owner to root";
+        assert_eq!(refused(&file), expected);
+    }
+
+    #[test]
+    fn text_is_utf_8() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for (bytes, expected) in [(&b"\xc3\xa9"[..], Some("é")), (b"\xc3", None)] {
+            std::fs::write(&path, bytes).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            let text = read_text(&path, Secrecy::Secret).ok();
+            assert_eq!(text.as_deref(), expected);
+        }
     }
 
     #[test]

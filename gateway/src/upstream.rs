@@ -1,7 +1,9 @@
 //! The newest snapshot of the daemon, from one long poll however many clients there are.
 //!
 //! A thread polls and publishes what it knows. While the daemon is gone, restarted, of another
-//! version or slow, the thread says so and tries again; the last snapshot stays, with its age.
+//! version or slow, the thread says so and tries again; the last snapshot stays, with its age. The
+//! thread of a gateway for everybody ends when the daemon says that its user may do or see more than
+//! every user.
 
 use crate::daemon::{AnnotatedSnapshot, CallError, DaemonConnection, call};
 use crate::document::Document;
@@ -11,7 +13,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use gpukill_proto::json::ListDocument;
 use gpukill_proto::service::MAX_WAIT;
-use gpukill_proto::status::DaemonStatus;
+use gpukill_proto::status::{DaemonStatus, Right};
 use gpukill_proto::units::Timestamp;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -35,6 +37,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The shortest time from one request for a snapshot to the next: the shortest poll interval of
+/// gpukilld.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The same after an answer without a new snapshot, which should come at the end of a long wait.
+const MIN_IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Data is stale after this many poll intervals without a new snapshot.
 const STALE_AFTER_POLLS: u32 = 3;
@@ -131,6 +140,8 @@ pub(crate) struct DaemonView {
     pub(crate) status: Option<Arc<DaemonStatus>>,
     /// Why there is no connection, or no new data; `None` while there is.
     pub(crate) failure: Option<DaemonFailure>,
+    /// Whether this gateway must end, because it would show everybody more than every user may see.
+    pub(crate) is_privileged: bool,
     /// The number of connections that were made to the daemon.
     pub(crate) connections: u64,
 }
@@ -183,11 +194,34 @@ impl DaemonView {
     }
 }
 
-/// Starts the thread that polls the daemon. It ends with the program.
+/// What the user of the program may do in the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AllowedRights {
+    /// No more than every user: everybody sees what the program sees.
+    OfEveryUser,
+    /// Anything: only those that may see it too get it.
+    Any,
+}
+
+impl AllowedRights {
+    fn include(self, rights: &[Right]) -> bool {
+        let of_every_user = |right: &Right| match right {
+            Right::Look | Right::EndOwn => true,
+            Right::EndAny | Right::EditRules => false,
+        };
+        self == Self::Any || rights.iter().all(of_every_user)
+    }
+}
+
+/// Starts the thread that polls the daemon. It ends with the program, or when its user has more
+/// rights than it may have.
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(crate) fn start(socket: PathBuf) -> std::io::Result<watch::Receiver<Arc<DaemonView>>> {
+pub(crate) fn start(
+    socket: PathBuf,
+    allowed: AllowedRights,
+) -> std::io::Result<watch::Receiver<Arc<DaemonView>>> {
     let starting = DaemonView {
         failure: Some(DaemonFailure {
             what: "the gateway has not reached gpukilld yet".into(),
@@ -199,6 +233,7 @@ pub(crate) fn start(socket: PathBuf) -> std::io::Result<watch::Receiver<Arc<Daem
     let (sender, receiver) = watch::channel(Arc::new(starting.clone()));
     let upstream = Upstream {
         socket,
+        allowed,
         sender,
         view: starting,
         sequence: 0,
@@ -209,15 +244,19 @@ pub(crate) fn start(socket: PathBuf) -> std::io::Result<watch::Receiver<Arc<Daem
     Ok(receiver)
 }
 
-/// Waits until the thread that polls has ended, which is a bug: without it, the data would stay as it
-/// is for ever.
-pub(crate) async fn wait_for_end(mut view: watch::Receiver<Arc<DaemonView>>) {
+/// Waits until the thread that polls has ended: without it, the data would stay as it is for ever.
+/// Returns the reason; `None` for a bug.
+pub(crate) async fn wait_for_end(mut view: watch::Receiver<Arc<DaemonView>>) -> Option<String> {
     while view.changed().await.is_ok() {}
+    let last = view.borrow();
+    let failure = last.failure.as_ref().filter(|_| last.is_privileged);
+    failure.map(|failure| failure.what.clone())
 }
 
 /// The thread that polls.
 struct Upstream {
     socket: PathBuf,
+    allowed: AllowedRights,
     sender: watch::Sender<Arc<DaemonView>>,
     /// What was published last.
     view: DaemonView,
@@ -233,6 +272,21 @@ impl Upstream {
         loop {
             let connections = self.view.connections;
             let Err(error) = self.follow();
+            if let CallError::TooManyRights(_) = error {
+                // What it has seen is not shown any more. The program says why it ends.
+                let failure = DaemonFailure {
+                    what: error.to_string(),
+                    hint: None,
+                    since: SystemTime::now().into(),
+                };
+                self.view = DaemonView {
+                    failure: Some(failure),
+                    is_privileged: true,
+                    connections,
+                    ..DaemonView::default()
+                };
+                return self.publish();
+            }
             if self.view.connections > connections {
                 pause = FIRST_PAUSE;
             }
@@ -249,6 +303,7 @@ impl Upstream {
         // Another daemon counts its polls from the start.
         let mut after = None;
         loop {
+            let began = Instant::now();
             daemon.set_timeout(LONG_POLL_TIMEOUT);
             let annotated = daemon.snapshot(after)?;
             let polls = annotated.snapshot.polls;
@@ -257,7 +312,13 @@ impl Upstream {
                 .is_none_or(|received| received.elapsed() >= STATUS_INTERVAL);
             if is_status_due {
                 daemon.set_timeout(ANSWER_TIMEOUT);
-                self.view.status = Some(Arc::new(call!(daemon, Status {})?));
+                let status = call!(daemon, Status {})?;
+                if !self.allowed.include(&status.caller.rights) {
+                    let user = status.caller.user.last_known().cloned();
+                    let user = user.unwrap_or_else(|| status.caller.uid.to_string());
+                    return Err(CallError::TooManyRights(user));
+                }
+                self.view.status = Some(Arc::new(status));
                 self.status_at = Some(Instant::now());
             }
             if after.is_none() {
@@ -265,7 +326,8 @@ impl Upstream {
             }
             // Poll number 0 is before the first poll. Without a new poll the answer comes at the
             // end of the wait.
-            if after != Some(polls) && polls > 0 {
+            let is_new = after != Some(polls);
+            if is_new && polls > 0 {
                 self.add_frame(annotated);
             }
             after = Some(polls);
@@ -274,6 +336,7 @@ impl Upstream {
                 0 => self.fail("gpukilld has not polled the GPUs yet".into(), None),
                 _ => self.publish_current(),
             }
+            std::thread::sleep(pause_after(began.elapsed(), is_new));
         }
     }
 
@@ -315,6 +378,16 @@ impl Upstream {
     fn publish(&self) {
         self.sender.send_replace(Arc::new(self.view.clone()));
     }
+}
+
+/// The pause before the next request, after an answer that took this long. A daemon that does not wait
+/// for a new snapshot must not keep a processor busy.
+fn pause_after(took: Duration, is_new: bool) -> Duration {
+    let least = match is_new {
+        true => MIN_INTERVAL,
+        false => MIN_IDLE_INTERVAL,
+    };
+    least.saturating_sub(took)
 }
 
 /// Whether two messages differ in nothing but numbers, such as how long the daemon has been silent.
@@ -372,7 +445,42 @@ pub(crate) mod tests {
         let (sender, receiver) = watch::channel(Arc::new(DaemonView::default()));
         sender.send_replace(Arc::new(view(Duration::from_secs(1))));
         drop(sender);
-        wait_for_end(receiver).await;
+        assert_eq!(wait_for_end(receiver).await, None);
+    }
+
+    #[test]
+    fn only_a_gateway_of_one_person_may_have_rights() {
+        use Right::{EditRules, EndAny, EndOwn, Look};
+        let cases: [(&[Right], bool); 6] = [
+            (&[], true),
+            (&[Look], true),
+            (&[Look, EndOwn], true),
+            (&[Look, EndOwn, EndAny], false),
+            (&[Look, EndOwn, EditRules], false),
+            (&[EndAny, EditRules], false),
+        ];
+        for (rights, expected) in cases {
+            let is_allowed = AllowedRights::OfEveryUser.include(rights);
+            assert_eq!(is_allowed, expected, "{rights:?}");
+            assert!(AllowedRights::Any.include(rights), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn daemon_that_answers_at_once_is_not_asked_without_a_pause() {
+        // The time of a thousand answers, each after this time.
+        let time_of = |took: Duration, is_new| {
+            let answers = (0..1_000).map(|_| took + pause_after(took, is_new));
+            answers.sum::<Duration>()
+        };
+        let (at_once, short) = (Duration::ZERO, Duration::from_millis(20));
+        for took in [at_once, short] {
+            assert_eq!(time_of(took, true), Duration::from_secs(100));
+            assert_eq!(time_of(took, false), Duration::from_secs(1_000));
+        }
+        // A poll interval of two seconds needs no pause.
+        assert_eq!(pause_after(Duration::from_secs(2), true), Duration::ZERO);
+        assert_eq!(pause_after(MAX_WAIT, false), Duration::ZERO);
     }
 
     #[test]

@@ -2,9 +2,12 @@
 //! messages of JSON. A client sends nothing but pings, pongs and its close.
 
 use crate::access::Caller;
+use crate::connections::Connection;
 use crate::gateway::Gateway;
+use crate::held_answers::{HeldAnswers, MAX_SLICE};
 use crate::live::{LiveEvent, LiveStream, StreamForm, take_place};
 use crate::problem::Problem;
+use crate::routes::connection;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{
@@ -23,7 +26,8 @@ use std::time::Duration;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::Error as SocketError;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
@@ -72,13 +76,17 @@ pub(crate) fn respond(
     let after = after.ok_or_else(Problem::internal)?;
     let place = take_place(gateway)?;
     let stream = LiveStream::new(gateway, caller, place, StreamForm::Messages, None);
+    let reader = Reader {
+        answers: Arc::clone(&gateway.held),
+        connection: connection(&request)?,
+    };
     let upgraded = hyper::upgrade::on(&mut request);
     after.put(Box::pin(async move {
         // A connection that ends before is no message: clients cause it at will.
         if let Ok(upgraded) = upgraded.await {
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config()));
-            follow(socket.await, stream).await;
+            follow(socket.await, stream, &reader).await;
         }
     }));
     let mut response = Response::new(Body::empty());
@@ -132,9 +140,33 @@ fn config() -> WebSocketConfig {
         .max_frame_size(Some(MAX_MESSAGE))
 }
 
+/// The client of a WebSocket, as a reader of long messages.
+struct Reader {
+    answers: Arc<HeldAnswers>,
+    connection: Arc<Connection>,
+}
+
+impl Reader {
+    /// Sends a text. A long one has several frames, because the library copies each frame.
+    async fn send(&self, socket: &mut Socket, mut text: Bytes) -> Result<(), SocketError> {
+        let is_long = text.len() > MAX_SLICE;
+        let _hold = is_long.then(|| HeldAnswers::hold(&self.answers, &text, &self.connection));
+        let mut kind = Data::Text;
+        loop {
+            let part = text.split_to(text.len().min(MAX_SLICE));
+            let frame = Frame::message(part, OpCode::Data(kind), text.is_empty());
+            socket.send(Message::Frame(frame)).await?;
+            if text.is_empty() {
+                return Ok(());
+            }
+            kind = Data::Continue;
+        }
+    }
+}
+
 /// Sends events until the stream, the client or the connection ends.
-async fn follow(mut socket: Socket, mut stream: LiveStream) {
-    if let Some(reason) = send_events(&mut socket, &mut stream).await {
+async fn follow(mut socket: Socket, mut stream: LiveStream, reader: &Reader) {
+    if let Some(reason) = send_events(&mut socket, &mut stream, reader).await {
         let ended = async {
             let _ = socket.close(Some(reason)).await;
             // Until the client has answered with its close.
@@ -145,24 +177,22 @@ async fn follow(mut socket: Socket, mut stream: LiveStream) {
 }
 
 /// Sends events. Returns how to close the connection; `None` if there is nothing left to close.
-async fn send_events(socket: &mut Socket, stream: &mut LiveStream) -> Option<CloseFrame> {
+async fn send_events(
+    socket: &mut Socket,
+    stream: &mut LiveStream,
+    reader: &Reader,
+) -> Option<CloseFrame> {
     let mut is_ping_answered = true;
     loop {
-        let message = tokio::select! {
+        tokio::select! {
             biased;
             received = socket.next() => match received {
-                Some(Ok(Message::Pong(_))) => {
-                    is_ping_answered = true;
-                    continue;
-                }
+                Some(Ok(Message::Pong(_))) => is_ping_answered = true,
                 // The library answers, and keeps answers that the client does not read: none is added
                 // before the last one is sent.
-                Some(Ok(Message::Ping(_))) => {
-                    socket.flush().await.ok()?;
-                    continue;
-                }
+                Some(Ok(Message::Ping(_))) => socket.flush().await.ok()?,
                 // The library answers.
-                Some(Ok(Message::Close(_))) => continue,
+                Some(Ok(Message::Close(_))) => {}
                 Some(
                     Ok(Message::Text(_) | Message::Binary(_) | Message::Frame(_))
                     | Err(SocketError::Capacity(_)),
@@ -170,17 +200,16 @@ async fn send_events(socket: &mut Socket, stream: &mut LiveStream) -> Option<Clo
                 Some(Err(_)) | None => return None,
             },
             event = stream.next() => match event {
-                Some(LiveEvent::Data(data)) => Message::Text(Utf8Bytes::try_from(data).ok()?),
+                Some(LiveEvent::Data(data)) => reader.send(socket, data).await.ok()?,
                 // The client is gone.
                 Some(LiveEvent::Heartbeat) if !is_ping_answered => return None,
                 Some(LiveEvent::Heartbeat) => {
                     is_ping_answered = false;
-                    Message::Ping(Bytes::new())
+                    socket.send(Message::Ping(Bytes::new())).await.ok()?;
                 }
                 None => return Some(close(CloseCode::Away, "the stream has ended")),
             },
-        };
-        socket.send(message).await.ok()?;
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub use summary::{
     AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes, UsageTotals, WeekTime,
 };
 pub use timeline::{
-    MAX_COURSE_VALUES, TimelineCursor, TimelineEnd, TimelineEntry, TimelineEvent, TimelinePage,
+    MAX_STRETCH_MEANS, TimelineCursor, TimelineEnd, TimelineEntry, TimelineEvent, TimelinePage,
     TimelineProcess, TimelineQuery, TimelineSource, UsageState, UsageStretch,
 };
 

@@ -1,6 +1,8 @@
 //! `cargo bench -p gpukill-tests --bench gateway`: the cost of gpukill-gateway for 8 GPUs with 8
-//! processes each and a poll every 2 s: requests for the snapshot and the metrics, each from 8
-//! connections at once that stay open; and 0, 1, 100 and 250 viewers of the live stream.
+//! processes each and a poll every 2 s: its memory at rest; requests for the snapshot and the metrics,
+//! each from 8 connections at once that stay open; and 0, 1, 100 and 250 viewers of the live stream.
+//! Then of 8, 1,000 and 10,000 GPUs without processes, which a stand-in for gpukilld reports: the frame
+//! of a poll, and the time from the poll until one viewer has all of it.
 //!
 //! Processor time is that of the gateway and of the daemon with its sensor, without the clients,
 //! which are threads of the bench. `-- SECONDS` sets for how long viewers are measured (30).
@@ -14,11 +16,15 @@
 
 #[path = "process.rs"]
 mod process;
+#[path = "stand_in_daemon.rs"]
+#[allow(dead_code, reason = "the suite needs more of it")]
+mod stand_in_daemon;
 #[path = "training.rs"]
 mod training;
 
 use gpukill_tests::harness::{Daemon, Gateway, TestBox, eventually};
 use process::{process_file, status_field};
+use stand_in_daemon::StandInDaemon;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +42,13 @@ const REQUESTS: usize = 2_000;
 /// The numbers of viewers.
 const VIEWERS: [usize; 4] = [0, 1, 100, 250];
 
+/// The numbers of GPUs that the stand-in reports. The answer of a daemon has room for 10,000, and no
+/// host has as many.
+const GPUS: [u32; 3] = [8, 1_000, 10_000];
+
+/// The polls of the stand-in that are measured.
+const POLLS: u32 = 20;
+
 /// Enough for all viewers of one address.
 const SETTINGS: &str =
     "[http]\nmax_connections = 512\nmax_peer_connections = 512\nmax_streams = 512\n";
@@ -52,6 +65,10 @@ fn main() {
         text.contains("gpukill_user_utilization_ratio{")
             .then_some(())
     });
+    println!(
+        "at rest, after its first requests: {} KiB resident\n",
+        status_field(gateway.pid(), "VmRSS:")
+    );
     println!(
         "{:<34} {:>9} {:>9} {:>9} {:>9} {:>12} {:>9}",
         "request", "a second", "median", "p99", "longest", "processor", "bytes"
@@ -78,6 +95,67 @@ fn main() {
         measure_viewers(&gateway, &daemon, viewers, observed);
     }
     daemon.stop();
+    println!(
+        "\n{:>7} {:>12} {:>12} {:>12} {:>14} {:>12} {:>12}",
+        "GPUs", "frame", "median", "longest", "processor", "resident", "metrics"
+    );
+    for gpus in GPUS {
+        measure_frames(gpus);
+    }
+}
+
+/// Reads the frames of polls with this many GPUs, and prints a row.
+fn measure_frames(gpus: u32) {
+    let test_box = TestBox::new();
+    let daemon = StandInDaemon::start(&test_box.socket(), gpus);
+    let gateway = Gateway::start(&test_box, SETTINGS);
+    eventually("the gateway is ready", || {
+        (gateway.get("/-/ready").status == 200).then_some(())
+    });
+    let mut stream = BufReader::new(gateway.connect());
+    let address = gateway.address();
+    let request = format!("GET /api/v1/live HTTP/1.0\r\nhost: {address}\r\n\r\n");
+    stream.get_mut().write_all(request.as_bytes()).unwrap();
+    // The first has no poll of its own.
+    let mut bytes = read_frame(&mut stream);
+    let before = processor_time(gateway.pid());
+    let mut times: Vec<Duration> = (0..POLLS)
+        .map(|_| {
+            // The gateway asks for the next poll a tenth of a second after it asked for this one.
+            std::thread::sleep(Duration::from_millis(200));
+            let started_at = Instant::now();
+            daemon.poll();
+            bytes = read_frame(&mut stream);
+            started_at.elapsed()
+        })
+        .collect();
+    let processor = processor_time(gateway.pid()).saturating_sub(before) / POLLS;
+    times.sort_unstable();
+    let metrics = gateway.get("/metrics").body.len();
+    println!(
+        "{gpus:>7} {bytes:>12} {:>12} {:>12} {:>14} {:>8} KiB {metrics:>12}",
+        microseconds(times[times.len() / 2]),
+        microseconds(times[times.len() - 1]),
+        microseconds(processor),
+        status_field(gateway.pid(), "VmRSS:"),
+    );
+}
+
+/// Reads a snapshot event to its end, and returns the number of its bytes.
+fn read_frame(stream: &mut BufReader<TcpStream>) -> usize {
+    let mut bytes = 0;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = stream.read_until(b'\n', &mut line).unwrap();
+        assert!(length > 0, "the stream ended");
+        if bytes > 0 || line.starts_with(b"event: snapshot") {
+            bytes += length;
+        }
+        if bytes > 0 && line == b"\n" {
+            return bytes;
+        }
+    }
 }
 
 /// Sends requests for a path with these headers, and prints a row.

@@ -256,7 +256,15 @@ fn measure_queries(test_box: &TestBox, days: u64) {
         question.extend(user.iter().flat_map(|user| ["--user", *user]));
         print_query_times(test_box, &question.join(" "), &question);
     }
-    for by in ["gpu", "user"] {
+    let page = [
+        "audit", "--user", "user3", "--limit", "100", "--since", &all,
+    ];
+    print_query_times(test_box, "a page of runs of user3", &page);
+    // A process that never used a GPU, and one that does not exist.
+    for pid in ["1", "4194304"] {
+        print_query_times(test_box, &format!("explain {pid}"), &["explain", pid]);
+    }
+    for by in ["gpu", "user", "job"] {
         let what = format!("series --by {by}, 300 buckets");
         let question = [
             "audit",

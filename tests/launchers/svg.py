@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Draws coloured terminal output as SVG, for the documents.
 
-    gpukillctl list --details --color always --width 110 | tests/launchers/svg.py > docs/images/list.svg
+    tests/launchers/svg.py < ctl/testdata/picture.txt > docs/images/list.svg
+
+The output of a command: gpukillctl list --color always --width 110 | tests/launchers/svg.py > FILE
 
 Reads UTF-8 with SGR escapes (bold, dim, and the 8 and 16 colours) from standard input.
 """

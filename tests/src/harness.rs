@@ -55,7 +55,8 @@ pub use terminal::Terminal;
 pub use test_box::{CommandOutput, TestBox};
 pub use test_process::{TestProcess, first_child};
 pub use user::{
-    NOBODY_UID, can_run_as_other_users, can_use_several_persons, group_id, run_as_user, test_uid,
+    NOBODY_UID, can_run_as_other_users, can_use_several_persons, gateway_uid, give_to_gateway,
+    group_id, run_as_user, test_uid,
 };
 pub use user_namespaces::python_with_namespaces;
 

@@ -73,7 +73,7 @@ pub enum AuditCommand {
 /// Selects runs or samples. All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct RecordFilter {
-    /// Only processes of this user, by name or number; several times or with commas for several
+    /// Only processes of this user, by name or number; several with commas
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Vec<String>,
     /// Only processes of members of this group, as of that time; several with commas

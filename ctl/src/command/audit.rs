@@ -11,7 +11,7 @@ mod series;
 mod summary;
 mod timeline;
 
-use super::list::user_lookup::unknown_users;
+use super::list::user_lookup::unknown_name_texts;
 use super::{confirm, connect, now, open_connection};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
 use crate::connect::{Daemon, call};
@@ -28,7 +28,6 @@ use gpukill_policy::select::compile_pattern;
 use gpukill_proto::audit::{
     AuditFilter, AuditPage, AuditQuery, AuditRecord, GUARD_USER, RunExtent, RunQuery, RunUnit,
 };
-use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Timestamp;
 
 /// Default without `--hours` and `--since`.
@@ -90,13 +89,18 @@ fn run_list<R: PagedEntry>(
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
-    if outcome.is_ok() && records.needs_coverage() {
-        records.set_coverage(request_coverage(&daemon, span, settings));
+    if outcome.is_ok() && records.lacks_coverage() {
+        let coverage = request_coverage(&daemon, span, settings);
+        if let Err(error) = &coverage {
+            messages.warn(&format!("times without samples are not known: {error}"));
+        }
+        records.set_coverage(coverage.unwrap_or_default());
     }
     let selection = ListSelection {
         one,
         is_narrowed: !audit.which.conditions().is_empty(),
         users: &audit.which.users(),
+        groups: audit.which.group.as_deref().unwrap_or_default(),
     };
     finish_records(records, outcome, &selection)?;
     Ok(Exit::Done)
@@ -110,10 +114,16 @@ struct ListSelection<'a> {
     is_narrowed: bool,
     /// The typed users, separated by commas.
     users: &'a str,
+    /// The typed groups, separated by commas.
+    groups: &'a str,
 }
 
-/// What is recorded of a time range; nothing where the daemon does not answer.
-fn request_coverage(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Coverage {
+/// What is recorded of a time range. Pages of samples do not have it, so it comes with a run.
+fn request_coverage(
+    daemon: &Daemon,
+    span: TimeSpan,
+    settings: &Settings,
+) -> Result<Coverage, Error> {
     let query = RunQuery {
         filter: AuditFilter::for_period(span.since, span.until),
         unit: RunUnit::Process,
@@ -121,14 +131,11 @@ fn request_coverage(daemon: &Daemon, span: TimeSpan, settings: &Settings) -> Cov
         before: None,
         limit: 1,
     };
-    let page = call!(daemon, settings.request_timeout(), AuditRuns { query });
-    page.map_or_else(
-        |_| Coverage::default(),
-        |page| Coverage {
-            gaps: page.gaps,
-            recorded_since: page.recorded_since,
-        },
-    )
+    let page = call!(daemon, settings.request_timeout(), AuditRuns { query })?;
+    Ok(Coverage {
+        gaps: Some(page.gaps),
+        recorded_since: page.recorded_since,
+    })
 }
 
 /// Maximum number of entries: without `--limit`, programs that read rows get all of them, because
@@ -171,28 +178,28 @@ fn finish_records<R: PagedEntry>(
     let count = records.finish(remaining, if_empty)?;
     match outcome? {
         Remaining::None if count == 0 && is_narrowed => {
-            Err(no_match(selection.one, selection.users))
+            Err(no_match(selection.one, selection.users, selection.groups))
         }
         Remaining::None | Remaining::More => Ok(count),
     }
 }
 
-/// The error when a filter matches no entry. It names the typed users that this host does not know,
-/// because they may be mistyped.
-fn no_match(one: &str, users: &str) -> Error {
-    let names = users.split(',').map(str::trim);
-    let names = names
-        .filter(|name| !name.is_empty() && *name != GUARD_USER && name.parse::<u32>().is_err());
-    let unknown: Vec<String> = unknown_users(names)
-        .iter()
-        .map(|name| sanitize(name.as_bytes(), 80))
+/// The error when a filter matches no entry. It names the typed users and groups that this host does
+/// not know, because they may be mistyped.
+fn no_match(one: &str, users: &str, groups: &str) -> Error {
+    no_match_error(format!("no {one} matches"), users, groups)
+}
+
+/// The error `what`, with the typed users and groups that this host does not know.
+fn no_match_error(what: String, users: &str, groups: &str) -> Error {
+    let users: Vec<&str> = users
+        .split(',')
+        .filter(|name| name.trim() != GUARD_USER)
         .collect();
+    let unknown = unknown_name_texts(&users.join(","), groups);
     Error::NoMatch(match unknown.is_empty() {
-        true => format!("no {one} matches"),
-        false => format!(
-            "no {one} matches: no user is called {}",
-            unknown.join(" or ")
-        ),
+        true => what,
+        false => format!("{what}: {}", unknown.join("; ")),
     })
 }
 
@@ -317,14 +324,19 @@ fn time_span_with_default(
         Some(text) => time_input::parse(text, now, &Local)?,
         None => default(until),
     };
-    if since >= until {
-        let [since, until] =
-            [since, until].map(|at| formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local));
-        return Err(format!("the time range is empty: from {since} to {until}"));
-    }
+    check_not_empty(since, until)?;
     // Nothing was recorded before 1970, and the year 0 reads badly.
     let since = since.max(Timestamp(0));
     Ok(TimeSpan { since, until })
+}
+
+/// Refuses an empty time range, with both times in the zone in which they are typed.
+pub(super) fn check_not_empty(since: Timestamp, until: Timestamp) -> Result<(), String> {
+    if since < until {
+        return Ok(());
+    }
+    let [since, until] = [since, until].map(|at| formatted(at, "%Y-%m-%d %H:%M:%S", Zone::Local));
+    Err(format!("the time range is empty: from {since} to {until}"))
 }
 
 #[cfg(test)]

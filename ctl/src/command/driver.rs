@@ -43,7 +43,8 @@ pub(super) fn forget(wanted: &Forget, settings: &Settings) -> Result<Exit, Error
     let timeout = settings.request_timeout();
     let daemon = connect(settings, timeout)?;
     let gpu = wanted.gpu.clone();
-    for device in call!(daemon, timeout, ForgetGpus { gpu })? {
+    let forgotten = call!(daemon, timeout, ForgetGpus { gpu })?;
+    for device in forgotten {
         let (index, id) = (device.index, device.id.0);
         print(&format!("GPU {index} ({id}) is not listed any more\n"))?;
     }

@@ -182,7 +182,7 @@ fn selects_nothing(failure: &Error, selector: &KillSelector) -> bool {
 }
 
 /// The error when nothing matched. When a driver fails, the missing processes may be its own,
-/// and the error states that.
+/// and the error states that. It names a user that does not exist.
 fn no_match_error(
     failure: Error,
     request: KillRequest,
@@ -211,8 +211,11 @@ fn no_match_error(
         };
         print_plan(&plan, PlanDetail::All, settings)?;
     }
-    Ok(match doubt {
-        Some(doubt) => Error::Vendor(format!("{failure}; {doubt}")),
-        None => failure,
+    let user = selection.user.as_deref();
+    let unknown_user = user.and_then(list::user_lookup::unknown_user);
+    Ok(match (doubt, unknown_user) {
+        (Some(doubt), _) => Error::Vendor(format!("{failure}; {doubt}")),
+        (None, Some(user)) => Error::NoMatch(format!("{failure}: no user is called {user}")),
+        (None, None) => failure,
     })
 }

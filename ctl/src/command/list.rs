@@ -35,9 +35,14 @@ struct ListRequest {
 }
 
 impl ListRequest {
-    /// The selected part of a snapshot, in the requested order. `may_be` as for [`select_part`].
-    fn select(&self, snapshot: Snapshot, may_be: &dyn Fn(&str) -> bool) -> SelectedSnapshot {
-        let mut selected = select_part(snapshot, &self.selection, may_be);
+    /// The selected part of a snapshot, in the requested order. `unknown_user` as for
+    /// [`select_part`].
+    fn select(
+        &self,
+        snapshot: Snapshot,
+        unknown_user: &dyn Fn(&str) -> Option<String>,
+    ) -> SelectedSnapshot {
+        let mut selected = select_part(snapshot, &self.selection, unknown_user);
         if let Some(key) = self.view.sort {
             sort::sort_devices(&mut selected.snapshot.devices, key);
             sort::sort_processes(&mut selected.snapshot.processes, key);
@@ -60,7 +65,7 @@ pub(crate) fn run(list: &List, settings: &Settings) -> Result<Exit, Error> {
         suspected,
     } = first_snapshot(&daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
-        wanted.select(snapshot, &user_lookup::user_may_exist);
+        wanted.select(snapshot, &user_lookup::unknown_user);
     // Neither the snapshot nor the lines are freed, because the process ends after printing
     // them.
     let annotated = ManuallyDrop::new(AnnotatedSnapshot {
@@ -201,7 +206,7 @@ pub(super) fn select_devices(
     };
     let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
-        select_part(snapshot, &selection, &user_lookup::user_may_exist);
+        select_part(snapshot, &selection, &user_lookup::unknown_user);
     match verdict {
         Some(failure) if snapshot.devices.is_empty() => Err(failure),
         // A device that its driver does not describe may still be known from processes.
@@ -217,7 +222,7 @@ pub(super) fn undecided_error(
     timeout: RequestTimeout,
 ) -> Option<Error> {
     let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout).ok()?;
-    let verdict = select_part(snapshot, selection, &user_lookup::user_may_exist).verdict;
+    let verdict = select_part(snapshot, selection, &user_lookup::unknown_user).verdict;
     verdict.filter(|failure| matches!(failure, Error::Vendor(_)))
 }
 

@@ -1,7 +1,8 @@
 //! `rogue`: suspicious processes, and the rules for their detection.
 
+use super::list::user_lookup::{local_users, unknown_users};
 use super::rules::{self, CheckedRules, EditConsequences, HostChecks};
-use super::{list, now, open_connection};
+use super::{now, open_connection};
 use crate::args::{CheckRules, EditOptions, ExemptionArgs, ImportRules, Rogue, RogueCommand, Scan};
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
@@ -94,7 +95,12 @@ fn text_warnings(text: &str) -> Vec<Lint> {
 }
 
 fn user_warnings(rules: &RogueRules) -> Vec<Lint> {
-    lint_unknown_users(rules, &list::user_lookup::unknown_users(named_users(rules)))
+    let unknown = unknown_users(named_users(rules));
+    let known = match unknown.is_empty() {
+        true => Vec::new(),
+        false => local_users(),
+    };
+    lint_unknown_users(rules, &unknown, &known)
 }
 
 /// Reports every mistake in a file, and rules that are probably unintended. Needs no daemon.

@@ -1,9 +1,10 @@
 //! A connection to the daemon, and the one way to make a call over it.
 
 use super::timeout::{Backoff, PauseResult, RequestTimeout};
-use super::wait_hooks::{NoHooks, WaitHooks, WaitResult, wait};
+use super::wait_hooks::{WaitHooks, WaitResult, wait};
 use crate::exit::{Error, system_error_reason};
 use crate::output::message::Messages;
+use crate::output::spinner::Spinner;
 use gpukill_proto::guard::GuardSummary;
 use gpukill_proto::model::{ProcessKey, Snapshot};
 use gpukill_proto::refusal::Refusal;
@@ -51,13 +52,13 @@ pub(crate) struct Daemon {
 }
 
 /// Makes one call of the service and returns the answer: `call!(daemon, timeout, Explain { pid })`.
-/// Hooks for the time of waiting stand before the request.
+/// Hooks for the time of waiting stand before the request; without any, a long wait is shown.
 macro_rules! call {
     ($daemon:expr, $timeout:expr, $name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         $crate::connect::call!(
             $daemon,
             $timeout,
-            &mut $crate::connect::NoHooks,
+            &mut $daemon.wait_line(),
             $name { $($field $(: $value)?),* }
         )
     };
@@ -110,6 +111,11 @@ impl Daemon {
                 Err(error) => return Err(Error::Connect(socket.to_owned(), error)),
             }
         }
+    }
+
+    /// The line for calls without hooks.
+    pub(crate) fn wait_line(&self) -> Option<Spinner> {
+        Spinner::waiting_for_daemon(self.messages)
     }
 
     /// Makes one call, and repeats it while the daemon is busy. [`call!`] names the call and its
@@ -198,7 +204,7 @@ impl Daemon {
         after: Option<u64>,
         timeout: RequestTimeout,
     ) -> Result<AnnotatedSnapshot, Error> {
-        self.snapshot_with_hooks(after, timeout, &mut NoHooks)
+        self.snapshot_with_hooks(after, timeout, &mut self.wait_line())
     }
 
     /// A whole snapshot, with hooks for the time of waiting.
@@ -330,7 +336,6 @@ fn connection_error(error: &io::Error, timeout: RequestTimeout) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::NoHooks;
     use crate::settings::Settings;
     use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
     use std::io::Write as _;
@@ -352,7 +357,7 @@ mod tests {
         });
         let timeout = RequestTimeout::starting_now(Duration::from_secs(1));
         let messages = Settings::default().messages();
-        let connected = Daemon::connect(&socket, timeout, messages, &mut NoHooks);
+        let connected = Daemon::connect(&socket, timeout, messages, &mut None::<Spinner>);
         let expected = Error::Connect(socket, ConnectError::Busy).to_string();
         let error = connected.err().map(|error| error.to_string());
         assert_eq!(error, Some(expected));

@@ -38,11 +38,6 @@ pub(crate) trait WaitHooks {
     fn on_long_wait(&mut self) {}
 }
 
-/// No hooks. A signal ends the program, as by default.
-pub(crate) struct NoHooks;
-
-impl WaitHooks for NoHooks {}
-
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitResult {

@@ -52,7 +52,11 @@ pub fn command_exit_codes(path: &[&str]) -> &'static [Exit] {
         ["web"] => WEB_CODES,
         ["reset"] => RESET_CODES,
         ["audit", "archive"] => ARCHIVE_CODES,
-        ["audit"] | ["audit", "actions" | "timeline" | "export" | "series"] => LOOKUP_CODES,
+        ["audit"]
+        | [
+            "audit",
+            "actions" | "timeline" | "export" | "series" | "report",
+        ] => LOOKUP_CODES,
         ["guard", "violations" | "snooze"] | ["forget"] => LOOKUP_CODES,
         _ => CALL_CODES,
     }

@@ -1,6 +1,6 @@
 //! The column of broken rules, which appears only when a process breaks one.
 
-use super::style::OutputStyle;
+use super::style::{Density, OutputStyle};
 use super::table::Cell;
 use super::text::Tone;
 use super::value::time_or_weekday;
@@ -42,7 +42,8 @@ impl<'a> RuleColumn<'a> {
 }
 
 /// `idle, would end 14:37`; `memory +1, 1 ends 14:37` for two rules, when one of several jobs
-/// is ended; `idle, would have ended 14:03` for a simulated end.
+/// is ended; `idle, would have ended 14:03` for a simulated end. On a narrow terminal only the end,
+/// if there is one: `guard violations` has the rules.
 fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputStyle) -> String {
     let kind = mark.rule.kind.name();
     let more = match more {
@@ -50,8 +51,12 @@ fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputSt
         more => format!(" +{more}"),
     };
     let minute = |at| time_or_weekday(at, now, "%H:%M", style);
+    let with_end = |end: String| match style.density() {
+        Density::Compact => end,
+        Density::Full => format!("{kind}{more}, {end}"),
+    };
     if let Some(at) = mark.would_have_ended_at {
-        return format!("{kind}{more}, {WOULD_HAVE_ENDED} {}", minute(at));
+        return with_end(format!("{WOULD_HAVE_ENDED} {}", minute(at)));
     }
     // The deadline passed without a job that could be ended.
     let deadline = mark.deadline.filter(|deadline| *deadline > now);
@@ -62,7 +67,7 @@ fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputSt
         true => ends_text(mark.mode).to_owned(),
         false => format!("1 {}", ends_text(mark.mode)),
     };
-    format!("{kind}{more}, {ends} {}", minute(deadline))
+    with_end(format!("{ends} {}", minute(deadline)))
 }
 
 /// The consequence in this mode; a dry run ends no job.
@@ -122,6 +127,8 @@ mod tests {
         ];
         for (mark, more, expected) in cases {
             assert_eq!(mark_text(&mark, more, NOW, &style(None)), expected);
+            let (_, end) = expected.split_once(", ").unwrap_or(("", expected));
+            assert_eq!(mark_text(&mark, more, NOW, &style(Some(80))), end);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! written is dropped.
 
 use super::print;
+use super::spinner::Spinner;
 use super::style::{Symbols, is_stderr_terminal, stderr_width};
 use super::text::{escaped, wrap};
 use crate::exit::{DaemonKind, Error, Exit};
@@ -13,18 +14,26 @@ use std::io::{self, Write as _};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Messages {
     level: LogLevel,
+    /// Whether they are joined on a terminal by what a long wait is for.
+    shows_wait_lines: bool,
 }
 
 impl Settings {
     /// The messages of the log level.
-    pub(crate) const fn messages(&self) -> Messages {
+    pub(crate) fn messages(&self) -> Messages {
         Messages {
             level: self.log_level,
+            shows_wait_lines: Spinner::is_enabled(self),
         }
     }
 }
 
 impl Messages {
+    /// Whether long waits may be shown.
+    pub(crate) const fn shows_wait_lines(self) -> bool {
+        self.shows_wait_lines
+    }
+
     /// The error that ended the run, and a hint.
     pub(crate) fn error(self, failure: &Error, daemon_kind: DaemonKind) {
         if matches!(failure, Error::ReaderGone) {

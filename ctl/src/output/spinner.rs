@@ -1,6 +1,7 @@
 //! One line on the terminal at stderr that is redrawn in place during a wait and removed before
 //! other output.
 
+use super::message::Messages;
 use super::style::{OutputStyle, Symbols, is_stderr_screen, stderr_columns};
 use super::text::Line;
 use crate::connect::WaitHooks;
@@ -11,6 +12,9 @@ use std::time::{Duration, Instant};
 /// A shorter wait needs no line.
 const MIN_WAIT: Duration = Duration::from_millis(500);
 
+/// A shorter wait for any answer needs no line.
+const MIN_ANSWER_WAIT: Duration = Duration::from_secs(1);
+
 /// Returns to the first column and clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
@@ -18,6 +22,7 @@ const CLEAR: &str = "\r\x1b[K";
 #[derive(Debug)]
 pub(crate) struct Spinner {
     started: Instant,
+    min_wait: Duration,
     symbols: Symbols,
     line: Option<Line>,
     /// The line as drawn on the terminal.
@@ -29,11 +34,12 @@ impl Spinner {
     pub(crate) fn on_stderr(settings: &Settings) -> Option<Self> {
         let line = || Self {
             started: Instant::now(),
+            min_wait: MIN_WAIT,
             symbols: OutputStyle::for_stdout(settings).symbols,
             line: None,
             drawn: None,
         };
-        (is_enabled(settings) && is_stderr_screen()).then(line)
+        (Self::is_enabled(settings) && is_stderr_screen()).then(line)
     }
 
     /// The line for one long call, which states what the call waits for.
@@ -41,6 +47,32 @@ impl Spinner {
         let mut line = Self::on_stderr(settings)?;
         line.set_text(Line::plain(format!("waiting for {what}")));
         Some(line)
+    }
+
+    /// The line for a call without another one: whatever is called, the daemon has to answer.
+    pub(crate) fn waiting_for_daemon(messages: Messages) -> Option<Self> {
+        let line = || Self {
+            started: Instant::now(),
+            min_wait: MIN_ANSWER_WAIT,
+            symbols: Symbols::Ascii,
+            line: Some(Line::plain("waiting for gpukilld")),
+            drawn: None,
+        };
+        (messages.shows_wait_lines() && is_stderr_screen()).then(line)
+    }
+
+    /// Whether the settings allow the line: not for programs, and not between debug messages.
+    pub(crate) const fn is_enabled(settings: &Settings) -> bool {
+        let is_for_people = match settings.output_format {
+            Format::Json => false,
+            // Only the settings can select formats other than the table.
+            Format::Table | Format::Ndjson | Format::Csv => true,
+        };
+        let is_alone = match settings.log_level {
+            LogLevel::Warn | LogLevel::Info => true,
+            LogLevel::Error | LogLevel::Debug | LogLevel::Trace => false,
+        };
+        is_for_people && is_alone
     }
 
     /// The symbols for the line's text.
@@ -58,7 +90,7 @@ impl Spinner {
         let Some(line) = self
             .line
             .clone()
-            .filter(|_| self.started.elapsed() >= MIN_WAIT)
+            .filter(|_| self.started.elapsed() >= self.min_wait)
         else {
             return;
         };
@@ -82,7 +114,7 @@ impl Spinner {
 impl WaitHooks for Option<Spinner> {
     fn long_wait_after(&self) -> Option<Duration> {
         let line = self.as_ref().filter(|line| line.drawn.is_none());
-        line.map(|_| MIN_WAIT)
+        line.map(|line| line.min_wait)
     }
 
     fn on_long_wait(&mut self) {
@@ -98,20 +130,6 @@ impl Drop for Spinner {
     }
 }
 
-/// Whether the settings allow the line: not for programs, and not between debug messages.
-const fn is_enabled(settings: &Settings) -> bool {
-    let is_for_people = match settings.output_format {
-        Format::Json => false,
-        // Only the settings can select formats other than the table.
-        Format::Table | Format::Ndjson | Format::Csv => true,
-    };
-    let is_alone = match settings.log_level {
-        LogLevel::Warn | LogLevel::Info => true,
-        LogLevel::Error | LogLevel::Debug | LogLevel::Trace => false,
-    };
-    is_for_people && is_alone
-}
-
 /// A line that cannot be written is dropped.
 fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
@@ -124,7 +142,7 @@ mod tests {
     #[test]
     fn only_people_without_debug_get_the_line() {
         let wanted = |output_format, log_level| {
-            is_enabled(&Settings {
+            Spinner::is_enabled(&Settings {
                 output_format,
                 log_level,
                 ..Settings::default()
@@ -148,6 +166,7 @@ mod tests {
         let line = |drawn| {
             Some(Spinner {
                 started: Instant::now(),
+                min_wait: MIN_WAIT,
                 symbols: Symbols::Unicode,
                 line: None,
                 drawn,
@@ -161,6 +180,7 @@ mod tests {
     fn short_wait_shows_nothing() {
         let mut line = Spinner {
             started: Instant::now(),
+            min_wait: MIN_WAIT,
             symbols: Symbols::Unicode,
             line: None,
             drawn: None,

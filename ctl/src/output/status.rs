@@ -43,11 +43,11 @@ pub(crate) fn lines(
     // A failed backend has a row already.
     let is_unreported = |fault: &&Fault| {
         let mut backends = status.backends.iter();
-        let is_told = backends.any(|backend| {
+        let is_reported = backends.any(|backend| {
             let failed = BackendState::Failed(fault.code, fault.what.clone());
             backend.name == fault.part && backend.state == failed
         });
-        !is_told && !fault.code.is_alert()
+        !is_reported && !fault.code.is_alert()
     };
     for fault in status.faults.iter().filter(is_unreported) {
         let since = clock(fault.since, status.now, style);

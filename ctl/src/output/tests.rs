@@ -157,7 +157,7 @@ fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, style: &Outpu
 
 #[test]
 fn list_gpus_at_every_width() {
-    check_widths("list", &[120, 100, 80], WRAPPED, |style| {
+    check_widths("list", &[160, 120, 100, 80], WRAPPED, |style| {
         listed(&snapshot(), &view(Rows::Gpus), style)
     });
     check(
@@ -168,7 +168,7 @@ fn list_gpus_at_every_width() {
 
 #[test]
 fn list_details_at_every_width() {
-    check_widths("details", &[120, 100, 80], WRAPPED, |style| {
+    check_widths("details", &[160, 120, 100, 80], WRAPPED, |style| {
         listed(&snapshot(), &view(Rows::Processes), style)
     });
     let all = View {
@@ -296,6 +296,66 @@ fn list_in_colour_and_in_ascii() {
     let shown = listed(&snapshot(), &containers, &ascii(Some(120)));
     assert!(shown.is_ascii(), "{shown}");
     check("list-ascii.txt", &shown);
+}
+
+/// The lists in the picture of the documents: a healthy box, but for a lost GPU and memory that no
+/// process explains.
+fn pictured(style: &OutputStyle) -> String {
+    let mut snapshot = snapshot();
+    snapshot
+        .devices
+        .retain(|device| [0, 1, 3, 5, 6, 7].contains(&device.index));
+    for (device, index) in snapshot.devices.iter_mut().zip(0..) {
+        device.index = index;
+    }
+    let vitals = &mut snapshot.devices[4].vitals;
+    vitals.ecc_volatile = Reading::Value(0);
+    vitals.recovery_action = Reading::Unsupported;
+    vitals.remapped_rows = Reading::Unsupported;
+    let shown: Vec<_> = snapshot.devices.iter().map(|it| it.id.clone()).collect();
+    snapshot.processes.retain(|it| shown.contains(&it.device));
+    snapshot.faults.clear();
+    let view_of = |rows| View {
+        max_processes: 4,
+        ..view(rows)
+    };
+    let [gpus, processes] =
+        [Rows::Gpus, Rows::Processes].map(|rows| listed(&snapshot, &view_of(rows), style));
+    format!("$ gpukillctl list\n{gpus}\n$ gpukillctl list --details\n{processes}")
+}
+
+/// The words of each line that is not empty.
+fn words_by_line<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
+    let words = lines
+        .into_iter()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.filter(|words| !words.is_empty()).collect()
+}
+
+#[test]
+fn picture_of_the_documents_is_current() {
+    check("picture.txt", &pictured(&colored(110)));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let picture = std::fs::read_to_string(root.join("docs/images/list.svg")).expect("it is there");
+    // The texts of a line of the terminal have the same y.
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    for element in picture
+        .lines()
+        .filter_map(|line| line.strip_prefix("<text x="))
+    {
+        let y = element.split('"').nth(3).expect("a line");
+        let (_, text) = element.split_once('>').expect("a text");
+        let text = text.strip_suffix("</text>").expect("it ends here");
+        match lines.last_mut() {
+            Some((line, texts)) if *line == y => *texts += &format!(" {text}"),
+            Some(_) | None => lines.push((y, text.to_owned())),
+        }
+    }
+    assert_eq!(
+        words_by_line(lines.iter().map(|(_, texts)| texts.as_str())),
+        words_by_line(pictured(&style(Some(110))).lines()),
+        "draw it again: tests/launchers/svg.py < ctl/testdata/picture.txt > docs/images/list.svg"
+    );
 }
 
 fn listed_of(owner: &str) -> String {

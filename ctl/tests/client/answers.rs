@@ -65,7 +65,14 @@ fn no_match_exits_8_and_prints_documents() {
             "list --pid 4000000",
             "no GPU here is used by process 4000000",
         ),
-        ("list --user zoe", "no GPU here is used by processes of zoe"),
+        (
+            "list --user root",
+            "no GPU here is used by processes of root",
+        ),
+        (
+            "list --user no-such-person",
+            "no GPU here is used by processes of no-such-person: no user is called no-such-person",
+        ),
         (
             "list --filter ^x",
             "no GPU here is used by processes like ^x",
@@ -173,10 +180,11 @@ fn audit_requests_pages_up_to_its_limit() {
         assert_eq!(output.status.code(), Some(0), "{arguments}");
         (stdout(&output).lines().count(), stderr(&output))
     };
-    // The table of runs ends with the mark of a run with a gap, and with the gap in the recording.
+    // Both tables end with the gap in the recording; that of runs also with the mark of a run with
+    // a gap.
     for (audit, list, table) in [
         ("audit", "runs", 2505),
-        ("audit --samples", "records", 2503),
+        ("audit --samples", "records", 2504),
     ] {
         let lines = |arguments: &str| lines(&format!("{audit} {arguments}"));
         assert_eq!(lines("-o ndjson"), (2500, String::new()));
@@ -195,7 +203,8 @@ fn audit_requests_pages_up_to_its_limit() {
             .collect();
         assert_eq!(ids, (500..=2500).rev().collect::<Vec<_>>());
         assert_eq!(document["more"], true);
-        assert_eq!(document["gaps"].is_array(), list == "runs");
+        assert_eq!(document["gaps"][0]["until"], "2026-11-21T13:02:31.250Z");
+        assert!(document["recorded_since"].is_string(), "{audit}");
     }
     let processes = |arguments: &str| {
         let output = run(

@@ -747,6 +747,9 @@ fn other_programs_read_the_files() {
         "import pyarrow.dataset as d; t = d.dataset({kind:?}, partitioning='hive').to_table(); \
          print(t.num_rows, t.schema.field('timestamp').type, t['power_w'][0].as_py())"
     );
+    let pandas = format!(
+        "import pandas as p; t = p.read_parquet({kind:?}); print(len(t), t['power_w'].max())"
+    );
     let duckdb = format!(
         "import duckdb; print(*duckdb.sql(\"SELECT count(*), any_value(typeof(timestamp)), \
          max(power_w) FROM read_parquet('{kind}/*/*.parquet', hive_partitioning = true)\"
@@ -767,6 +770,7 @@ fn other_programs_read_the_files() {
     let mut count = 0;
     for (module, program, expected) in [
         ("pyarrow", pyarrow, "48 timestamp[ms, tz=UTC] 688.125\n"),
+        ("pandas, pyarrow", pandas, "48 688.125\n"),
         ("duckdb", duckdb, "48 TIMESTAMP WITH TIME ZONE 688.125\n"),
         ("duckdb", documented, "2\n1\n"),
     ] {

@@ -129,6 +129,24 @@ fn unknown_user_is_named() {
 }
 
 #[test]
+fn unknown_group_is_named() {
+    let (_directory, daemon) = started();
+    let unknown = "no group is called no-such-group-here\n";
+    for (arguments, what) in [
+        ("audit", "no run matches: "),
+        ("audit --samples", "no sample matches: "),
+        ("audit --summary", "no record matches: "),
+        ("audit series", "nothing was recorded of it in that time: "),
+        ("audit report", ""),
+    ] {
+        let line = format!("{arguments} --group no-such-group-here");
+        let output = run(&daemon.socket, &line);
+        assert_eq!(output.status.code(), Some(8), "{line}");
+        assert_eq!(stderr(&output), format!("gpukillctl: {what}{unknown}"));
+    }
+}
+
+#[test]
 fn timeline_is_paged_forward_up_to_the_limit() {
     let (_directory, daemon) = started();
     let lines = |arguments: &str| {

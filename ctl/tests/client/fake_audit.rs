@@ -32,9 +32,10 @@ pub(crate) fn records(query: &AuditQuery) -> AuditPage {
 /// Nothing is recorded before this time, in 1980.
 const FIRST_RECORD: Timestamp = Timestamp(315_532_800_000);
 
-/// She uses only one of the GPUs.
+/// She uses only one of the GPUs, and is in the group `ml`.
 fn selects_alice(filter: &AuditFilter) -> bool {
     filter.until > FIRST_RECORD
+        && matches!(filter.group.as_deref(), None | Some("ml"))
         && matches!(filter.user.as_deref(), None | Some("alice"))
         && filter.gpu.as_deref() != Some("1")
 }

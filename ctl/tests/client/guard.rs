@@ -1,7 +1,7 @@
 //! `guard violations`, and `guard` commands without a daemon.
 
 use crate::fake_daemon::{FakeDaemon, Script};
-use crate::{run, stderr, stdout};
+use crate::{client, run, stderr, stdout};
 use serde_json::Value;
 use std::path::Path;
 
@@ -87,6 +87,25 @@ fn check_uses_the_gpus_of_a_running_daemon() {
         checked(&directory.path().join("nobody")),
         format!("{file}: 2 rules, dry-run; no mistake\n")
     );
+}
+
+#[test]
+fn empty_range_is_named_in_the_local_zone() {
+    let nowhere = Path::new("/nonexistent/socket");
+    let span = "--since 2020-11-20T10:00:00Z --until 2020-11-20T09:00:00Z";
+    for command in ["guard replay", "guard violations", "audit"] {
+        let mut command = client(nowhere, &format!("{command} {span}"));
+        // Two hours east of Greenwich.
+        let output = command.env("TZ", "XYZ-2").output().expect("it runs");
+        assert_eq!(
+            (output.status.code(), stderr(&output).as_str()),
+            (
+                Some(3),
+                "gpukillctl: the time range is empty: from 2020-11-20 12:00:00 to 2020-11-20 \
+                 11:00:00\n"
+            )
+        );
+    }
 }
 
 #[test]

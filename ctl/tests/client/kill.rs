@@ -4,7 +4,8 @@ use crate::fake_daemon::{FakeDaemon, Script, backend};
 use crate::fake_kill::{FakeKills, ended_outcome, plan, planned_end, report, unfinished_report};
 use crate::{run, stderr, stdout};
 use gpukill_proto::kill::{
-    KillPlan, KillReport, KillSignal, Outcome, PlanId, PlannedAction, Stage, UninterruptibleWait,
+    KillPlan, KillReport, KillSignal, Outcome, PlanId, PlannedAction, ProtectionReason, Stage,
+    UninterruptibleWait,
 };
 use gpukill_proto::model::{BackendState, FaultCode};
 use gpukill_proto::refusal::Refusal;
@@ -182,18 +183,43 @@ dry run: nothing was ended; the real run: gpukillctl --socket {socket} kill --us
 
 #[test]
 fn denied_member_of_a_new_group_is_to_log_in_again() {
-    let denied = || PlannedAction::Denied("alice".into());
-    let hint = "hint: you were added to group gpukill-operators: log in again for its rights\n";
-    for (arguments, targets, refusal) in [
+    let denied = |ask: &str| PlannedAction::Denied(ask.into());
+    let member = || denied("alice, or someone in group gpukill-operators");
+    let own = || PlannedAction::Protected(ProtectionReason::always("it is gpukilld"));
+    let again = "hint: you were added to group gpukill-operators: log in again for its rights\n";
+    for (arguments, targets, refusal, hint) in [
         (
             "kill 7",
-            vec![(7, denied())],
+            vec![(7, member())],
             "cannot end process 7: it belongs to alice",
+            again,
         ),
         (
             "kill --user alice --batch",
-            vec![(7, denied()), (8, denied())],
+            vec![(7, member()), (8, member())],
             "cannot end any of these 2 processes",
+            again,
+        ),
+        // Another group.
+        (
+            "kill 7",
+            vec![(7, denied("someone in group gpukill-operators-2"))],
+            "cannot end process 7: it belongs to alice",
+            "hint: ask someone in group gpukill-operators-2; you were added to group \
+             gpukill-operators: log in again for its rights\n",
+        ),
+        // Nobody's membership changes these.
+        (
+            "kill 7",
+            vec![(7, denied("alice"))],
+            "cannot end process 7: it belongs to alice",
+            "hint: ask alice\n",
+        ),
+        (
+            "kill 7",
+            vec![(7, own())],
+            "cannot end process 7: it is gpukilld",
+            "",
         ),
     ] {
         let directory = tempfile::tempdir().expect("a directory");
@@ -253,9 +279,16 @@ fn no_match_exits_8_and_failed_driver_2() {
     let nobody = "no process that uses a GPU is selected";
     *daemon.script.killed.planned.lock().expect("not poisoned") =
         Err(Refusal::NoMatch(nobody.into()));
-    for arguments in ["kill --user alice", "kill --user alice --dry-run"] {
+    for (arguments, why) in [
+        ("kill --user root", ""),
+        ("kill --user root --dry-run", ""),
+        (
+            "kill --user no-such-person",
+            ": no user is called no-such-person",
+        ),
+    ] {
         let output = run(&daemon.socket, arguments);
-        let expected = format!("gpukillctl: {nobody}\n");
+        let expected = format!("gpukillctl: {nobody}{why}\n");
         assert_eq!(output_parts(&output), (Some(8), String::new(), expected));
     }
     let output = run(&daemon.socket, "kill --user alice --dry-run -o json");

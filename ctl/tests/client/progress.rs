@@ -1,4 +1,4 @@
-//! The progress line of `kill` on a terminal.
+//! The progress line of `kill` on a terminal, and the line while any answer is waited for.
 
 use crate::client;
 use crate::fake_daemon::FakeDaemon;
@@ -8,6 +8,7 @@ use crate::terminal::Terminal;
 use crate::watch::signal;
 use gpukill_proto::kill::{KillReport, Stage};
 use rustix::process::Signal;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -74,6 +75,27 @@ fn progress_line_is_updated_and_removed() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(terminal.read_to_end(), "");
+}
+
+#[test]
+fn silent_daemon_is_waited_for_with_a_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("x.sock");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    let (mut terminal, slave) = Terminal::open();
+    let child = client(&socket, "audit --request-timeout 60")
+        .env("TERM", "xterm")
+        .stderr(slave)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    assert_eq!(
+        terminal.read_until("\x1b[K"),
+        "\rwaiting for gpukilld\x1b[K"
+    );
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), None);
 }
 
 #[test]

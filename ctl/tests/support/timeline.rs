@@ -51,13 +51,13 @@ fn stretch(
     until: Timestamp,
     state: UsageState,
     percent: Option<u32>,
-    course: &[u8],
+    utilization_series: &[u8],
 ) -> TimelineEntry {
     let usage = UsageStretch {
         until,
         state,
         utilization: percent.map(Percent),
-        course: course.to_vec(),
+        utilization_series: utilization_series.to_vec(),
     };
     let TimelineProcess {
         pid,

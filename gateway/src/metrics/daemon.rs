@@ -71,8 +71,8 @@ fn sees_all_users(rights: &[Right], settings: &[ChangedSetting]) -> bool {
     !hides_others || is_trusted
 }
 
-/// Whether the rogue watch has looked at the processes of the snapshot.
-fn has_judged(rogue: &RogueReport, processes: usize) -> bool {
+/// Whether the rogue watch has assessed the processes of the snapshot.
+fn has_assessed(rogue: &RogueReport, processes: usize) -> bool {
     processes == 0 || rogue.watched > 0
 }
 
@@ -100,7 +100,7 @@ fn by_kind<'a>(faults: impl Iterator<Item = &'a Fault>, label: &'static str) -> 
 pub(super) fn encode_status(encoder: &mut Encoder, status: &DaemonStatus, frame: &Frame) {
     let sees_all = sees_all_users(&status.caller.rights, &status.settings);
     let processes = frame.annotated.snapshot.processes.len();
-    if sees_all && has_judged(&status.rogue, processes) {
+    if sees_all && has_assessed(&status.rogue, processes) {
         encoder.family(
             "gpukill_rogue_suspects",
             Kind::Gauge,
@@ -211,11 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_are_not_judged_yet_are_not_innocent() {
+    fn unassessed_processes_are_not_innocent() {
         let mut rogue = RogueReport::default();
-        assert!(has_judged(&rogue, 0));
-        assert!(!has_judged(&rogue, 1));
+        assert!(has_assessed(&rogue, 0));
+        assert!(!has_assessed(&rogue, 1));
         rogue.watched = 1;
-        assert!(has_judged(&rogue, 1));
+        assert!(has_assessed(&rogue, 1));
     }
 }

@@ -8,7 +8,6 @@ use crate::upstream::DaemonView;
 use axum::http::Method;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +27,6 @@ const BUCKETS: [(f64, &str); 6] = [
 pub(crate) struct Traffic {
     started: Timestamp,
     requests: Mutex<BTreeMap<RequestKind, Durations>>,
-    refused_connections: AtomicU64,
     dropped_frames: DroppedFrames,
 }
 
@@ -37,7 +35,6 @@ impl Default for Traffic {
         Self {
             started: SystemTime::now().into(),
             requests: Mutex::default(),
-            refused_connections: AtomicU64::default(),
             dropped_frames: DroppedFrames::default(),
         }
     }
@@ -83,11 +80,6 @@ impl Traffic {
         if let Some((_, bucket)) = bounds.into_iter().find(|((bound, _), _)| took <= *bound) {
             *bucket += 1;
         }
-    }
-
-    /// Counts a connection that was one too many.
-    pub(crate) fn count_refused_connection(&self) {
-        self.refused_connections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts snapshots that a slow client did not get.
@@ -145,8 +137,8 @@ pub(super) fn encode(encoder: &mut Encoder, gateway: &Gateway, view: &DaemonView
     let counters = [
         (
             "gpukill_gateway_connections_refused_total",
-            "Connections that were one too many.",
-            traffic.refused_connections.load(Ordering::Relaxed),
+            "Connections that were one too many, or that were closed for others.",
+            gateway.slots.refused(),
         ),
         (
             "gpukill_gateway_stream_lag_total",

@@ -1,19 +1,12 @@
 //! Headers that an admin keeps in a file, such as a token: they are sent, and never shown.
 
+use crate::trusted_file::{Secrecy, read_text};
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
-
-/// The longest file, in bytes.
-const MAX_BYTES: u64 = 64 << 10;
 
 /// The most headers.
 const MAX_HEADERS: usize = 32;
-
-/// The mode bits that give users other than the owner and a group any access.
-const ALL_USERS: u32 = 0o007;
 
 /// The shortest word that is removed from texts of a server. A shorter one is no secret, and would
 /// remove parts of other words.
@@ -36,9 +29,28 @@ impl SecretHeaders {
     /// # Errors
     /// The mistake, without the value of a header.
     pub(crate) fn load(file: &str) -> Result<Self, String> {
-        let path = resolve_path(file)?;
-        let text = read_secret(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Self::parse(&text).map_err(|mistake| format!("{}, {mistake}", path.display()))
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        Self::read(file, credentials.as_deref())
+    }
+
+    /// Reads a file, or a credential of this directory.
+    fn read(file: &str, credentials: Option<&Path>) -> Result<Self, String> {
+        let path = resolve_path(file, credentials)?;
+        let shown = path.display();
+        let text = read_text(&path, Secrecy::Secret).map_err(|error| {
+            // The kernel refuses the user; without a number the file is not trusted.
+            let is_closed =
+                error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_some();
+            match is_closed && credentials.is_some_and(|it| path.starts_with(it)) {
+                true => format!(
+                    "{shown}: systemd has not given the user of the unit access to the credential, \
+                     for example because /run has no ACLs in this container: write the path of a \
+                     file in place of its name"
+                ),
+                false => format!("{shown}: {error}"),
+            }
+        })?;
+        Self::parse(&text).map_err(|mistake| format!("{shown}, {mistake}"))
     }
 
     /// Parses lines of `Name: value`; blank lines and lines that begin with `#` are comments.
@@ -94,35 +106,17 @@ fn parse_header(line: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((name, value))
 }
 
-fn resolve_path(file: &str) -> Result<PathBuf, String> {
+/// The path of a file, or of a credential if it is a name without a slash.
+fn resolve_path(file: &str, credentials: Option<&Path>) -> Result<PathBuf, String> {
     if file.contains('/') {
         return Ok(file.into());
     }
-    let directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    directory.map(|it| it.join(file)).ok_or_else(|| {
+    credentials.map(|it| it.join(file)).ok_or_else(|| {
         format!(
             "{file:?} is the name of a credential, and systemd passes none: write a path with a \
              slash, or add LoadCredential= to the unit"
         )
     })
-}
-
-fn read_secret(path: &Path) -> Result<String, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let metadata = file.metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("is not a regular file".into());
-    }
-    if metadata.mode() & ALL_USERS != 0 {
-        return Err("every user has access to it: chmod o= FILE".into());
-    }
-    let mut text = String::new();
-    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text);
-    match read {
-        Ok(length) if length as u64 > MAX_BYTES => Err("is too long".into()),
-        Ok(_) => Ok(text),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 #[cfg(test)]
@@ -165,11 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn file_that_every_user_may_read_is_refused() {
+    fn file_that_other_users_may_read_or_write_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("headers");
         std::fs::write(&path, "a: b").unwrap();
-        for (mode, is_accepted) in [(0o600, true), (0o640, true), (0o644, false), (0o602, false)] {
+        for (mode, is_accepted) in [
+            (0o600, true),
+            (0o640, true),
+            (0o400, true),
+            (0o440, true),
+            (0o644, false),
+            (0o602, false),
+            (0o620, false),
+        ] {
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             let loaded = SecretHeaders::load(path.to_str().unwrap());
             assert_eq!(loaded.is_ok(), is_accepted, "{mode:o}");
@@ -178,5 +180,19 @@ mod tests {
         assert!(missing.starts_with("/nonexistent/headers: "), "{missing}");
         let directory = SecretHeaders::load(directory.path().to_str().unwrap());
         assert!(directory.is_err());
+    }
+
+    #[test]
+    fn name_without_a_slash_is_a_credential() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("otlp-headers");
+        std::fs::write(&path, "a: b").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        let credentials = Some(directory.path());
+        assert!(SecretHeaders::read("otlp-headers", credentials).is_ok());
+        let without = SecretHeaders::read("otlp-headers", None).err().unwrap();
+        assert!(without.contains("systemd passes none"), "{without}");
+        let missing = SecretHeaders::read("other", credentials).err().unwrap();
+        assert!(missing.contains("other: No such file"), "{missing}");
     }
 }

@@ -226,6 +226,8 @@ pub(super) fn samples(context: &mut CallContext, parameters: &Parameters) -> Rou
     let mut document = SamplesDocument {
         period: PeriodDocument::new(span.0, span.1),
         records: Vec::new(),
+        gaps: None,
+        recorded_since: None,
         more: false,
     };
     document.more = collect_pages(parameters, |before, limit| {
@@ -239,6 +241,18 @@ pub(super) fn samples(context: &mut CallContext, parameters: &Parameters) -> Rou
         document.records.extend(records);
         Ok((page.records.len(), page.next))
     })?;
+    // Pages of samples do not have these, so they come with a run.
+    let query = RunQuery {
+        filter: AuditFilter::for_period(span.0, span.1),
+        unit: RunUnit::Process,
+        extent: RunExtent::Whole,
+        before: None,
+        limit: 1,
+    };
+    if let Ok(page) = call!(context.daemon, AuditRuns { query }) {
+        document.gaps = Some(page.gaps.iter().map(GapDocument::from).collect());
+        document.recorded_since = page.recorded_since.map(Timestamp::to_rfc3339);
+    }
     Document::json(&document)
 }
 

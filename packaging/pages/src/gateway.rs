@@ -59,10 +59,14 @@ fn gateway_page(root: &Node<'_>, date: &str) -> Page {
     write_arguments(&mut page, root, 8);
     let meanings = [
         (0, "It was stopped, or printed what was requested."),
-        (1, "It cannot listen."),
+        (
+            1,
+            "It cannot listen, for example because another program uses the port.",
+        ),
         (
             gpukill_gateway::EXIT_USAGE,
-            "The arguments or the settings are wrong.",
+            "The arguments or the settings are wrong, or its user has more rights in gpukilld than \
+             every user.",
         ),
     ];
     write_exit_status(&mut page, meanings.map(|(code, it)| (code, it.to_owned())));

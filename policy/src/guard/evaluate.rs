@@ -58,13 +58,13 @@ pub struct Evaluation {
     /// The subjects that could not be evaluated: at most [`MAX_UNEVALUATED`].
     pub undetermined: Vec<UnevaluatedRule>,
     /// The number of further subjects that could not be evaluated.
-    pub unjudged_omitted: usize,
+    pub undetermined_omitted: usize,
     /// The amounts beyond the bounds.
     pub overflow: Overflow,
 }
 
 /// How many unevaluated subjects of one sample are reported: one for each process of a
-/// crowded host.
+/// busy host.
 pub const MAX_UNEVALUATED: usize = 10_000;
 
 /// Evaluates a sample by these rules and the state of the samples before it.
@@ -120,7 +120,7 @@ pub(crate) fn evaluate_within(
     Evaluation {
         records,
         undetermined,
-        unjudged_omitted: omitted,
+        undetermined_omitted: omitted,
         overflow,
     }
 }

@@ -192,7 +192,7 @@ impl Replay {
         let Evaluation {
             records,
             undetermined,
-            unjudged_omitted: _,
+            undetermined_omitted: _,
             overflow,
         } = evaluate_within(&tried, &self.compiled_rules, &mut self.memory, sample);
         match overflow {

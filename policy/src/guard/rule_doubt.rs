@@ -173,7 +173,7 @@ impl DoubtTracker {
             *doubt = if is_confirmed {
                 None
             } else {
-                judge(before, counts, at)
+                assess_doubt(before, counts, at)
             };
             let was_strict = before.map(|doubt| doubt.only_warn);
             let is_news = |doubt: &RulesDoubt| was_strict != Some(doubt.only_warn);
@@ -200,7 +200,7 @@ fn count_people(people: &BTreeMap<PersonKey, Timestamp>) -> (usize, usize) {
 }
 
 /// Whether rules that affect `people` of so many are in doubt, after they were or were not.
-fn judge(
+fn assess_doubt(
     before: Option<RulesDoubt>,
     (people, of): (usize, usize),
     at: Timestamp,

@@ -123,7 +123,7 @@ proptest! {
         buffers in proptest::collection::vec((0u64..9, 1u8..32, any::<bool>()), 0..12),
         // The process of each of five clients.
         owners in proptest::array::uniform5(0usize..3),
-        is_told in proptest::array::uniform5(any::<bool>()),
+        is_known in proptest::array::uniform5(any::<bool>()),
     ) {
         let has = |holders: u8, at: usize| (holders >> at) & 1 == 1;
         let size = |buffers: Vec<&(u64, u8, bool)>| -> u64 {
@@ -135,7 +135,7 @@ proptest! {
             let shared = mine.clone().filter(|(_, holders, _)| holders.count_ones() > 1);
             let shared = Bytes(size(shared.collect()));
             let resident = size(mine.filter(|it| it.2).collect());
-            let shared = is_told[at].then_some(shared);
+            let shared = is_known[at].then_some(shared);
             let client_sharing = Sharing::from_client(Bytes(resident), shared);
             let before = processes[owner];
             processes[owner] = Some(before.map_or((resident, client_sharing), |(memory, sharing)| {

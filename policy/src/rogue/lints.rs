@@ -8,6 +8,7 @@ use crate::holders::program_names;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::rogue::{Risk, Share, Threat};
+use gpukill_proto::settings::closest_name;
 use std::collections::BTreeSet;
 
 /// Programs that run code of others: their names match any program.
@@ -186,10 +187,18 @@ pub fn named_users(rules: &RogueRules) -> BTreeSet<&str> {
 
 /// The lints for entries with users that the host does not know.
 #[must_use]
-pub fn lint_unknown_users(rules: &RogueRules, strangers: &BTreeSet<String>) -> Vec<Lint> {
+pub fn lint_unknown_users(
+    rules: &RogueRules,
+    strangers: &BTreeSet<String>,
+    known: &[String],
+) -> Vec<Lint> {
+    let known = || known.iter().map(String::as_str);
     let of_strangers = rules.allowed.iter().filter_map(|allowed| {
         let user = allowed.user.as_ref().filter(|it| strangers.contains(*it))?;
-        let what = format!("unknown user on this host: {user}");
+        let mut what = format!("unknown user on this host: {user}");
+        if let Some(near) = closest_name(user, known()) {
+            what += &format!(" (did you mean {near}?)");
+        }
         Some(entry_warning(allowed, what))
     });
     of_strangers.collect()
@@ -254,14 +263,15 @@ mod tests {
         let text = "[patterns]\nuser_whitelist = ['eve', 'bob']\nprocess_whitelist = ['x@eve']\n";
         let rules = read(text).unwrap();
         assert_eq!(named_users(&rules), ["bob", "eve"].into());
-        let lints = lint_unknown_users(&rules, &["eve".to_owned()].into());
+        let known = ["steve".to_owned(), "eva".to_owned()];
+        let lints = lint_unknown_users(&rules, &["eve".to_owned()].into(), &known);
         let lints: Vec<String> = lints.iter().map(ToString::to_string).collect();
         let expected = [
-            "patterns.process_whitelist: unknown user on this host: eve",
-            "patterns.user_whitelist: unknown user on this host: eve",
+            "patterns.process_whitelist: unknown user on this host: eve (did you mean eva?)",
+            "patterns.user_whitelist: unknown user on this host: eve (did you mean eva?)",
         ];
         assert_eq!(lints, expected);
-        assert_eq!(lint_unknown_users(&rules, &BTreeSet::new()), []);
+        assert_eq!(lint_unknown_users(&rules, &BTreeSet::new(), &known), []);
     }
 
     #[test]

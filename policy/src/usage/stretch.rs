@@ -2,7 +2,7 @@
 //! same way.
 
 use super::{BUSY_FROM, Gauge, RunUsage};
-use gpukill_proto::audit::{MAX_COURSE_VALUES, UsageState, UsageStretch};
+use gpukill_proto::audit::{MAX_STRETCH_MEANS, UsageState, UsageStretch};
 use gpukill_proto::units::{Percent, Timestamp};
 
 /// The stretches of one process on one device so far.
@@ -89,15 +89,15 @@ impl StretchBuilder {
             until: open.until,
             state: open.state,
             utilization: utilization.filter(|_| open.state != UsageState::Unknown),
-            course: course(&open.means),
+            utilization_series: means_of_parts(&open.means),
         };
         self.closed.push((open.from, stretch));
     }
 }
 
-/// The means of equal parts of these values, at most [`MAX_COURSE_VALUES`].
-fn course(values: &[u64]) -> Vec<u8> {
-    let parts = values.len().min(MAX_COURSE_VALUES);
+/// The means of equal parts of these values, at most [`MAX_STRETCH_MEANS`].
+fn means_of_parts(values: &[u64]) -> Vec<u8> {
+    let parts = values.len().min(MAX_STRETCH_MEANS);
     let part = |at: usize| {
         let bounds = |at: usize| at * values.len() / parts;
         let part = values.get(bounds(at)..bounds(at + 1)).unwrap_or_default();
@@ -197,12 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn course_has_at_most_twenty_values() {
-        assert_eq!(course(&[]), [0_u8; 0]);
-        assert_eq!(course(&[7, 250]), [7, 100]);
+    fn series_has_at_most_twenty_values() {
+        assert_eq!(means_of_parts(&[]), [0_u8; 0]);
+        assert_eq!(means_of_parts(&[7, 250]), [7, 100]);
         let many: Vec<u64> = (0..100).collect();
         let means: Vec<u8> = (0..20).map(|it| 5 * it + 2).collect();
-        assert_eq!(course(&many), means);
-        assert_eq!(course(&[50; 33]), [50; 20]);
+        assert_eq!(means_of_parts(&many), means);
+        assert_eq!(means_of_parts(&[50; 33]), [50; 20]);
     }
 }

@@ -41,7 +41,8 @@ pub struct AuditSeries {
     pub since: Timestamp,
     /// The length of a bucket in milliseconds.
     pub step_ms: u64,
-    /// The lines: GPUs by index; owners and jobs by their time, the longest first.
+    /// The lines: GPUs by index; owners and jobs by their time, the longest first. If owners or jobs
+    /// are omitted, the last line is their sum, without an owner and a job.
     pub lines: Vec<SeriesLine>,
     /// The number of omitted lines.
     pub more_lines: u32,
@@ -87,6 +88,16 @@ impl AuditSeries {
             let offset = i64::try_from(at.saturating_mul(step)).unwrap_or(i64::MAX);
             Timestamp(since.saturating_add(offset))
         })
+    }
+
+    /// The number of omitted lines if the line at this position is their sum; `None` for a line of
+    /// one GPU, owner or job.
+    #[must_use]
+    pub fn summed_lines(&self, position: usize) -> Option<u32> {
+        let line = self.lines.get(position)?;
+        let is_last = position + 1 == self.lines.len();
+        let is_named = line.gpu.is_some() || line.owner.is_some() || line.job.is_some();
+        (is_last && !is_named && self.more_lines > 0).then_some(self.more_lines)
     }
 }
 

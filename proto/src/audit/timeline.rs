@@ -173,12 +173,12 @@ pub struct UsageStretch {
     pub state: UsageState,
     /// The mean utilization; `None` if unknown.
     pub utilization: Option<Percent>,
-    /// The utilization in the course of the stretch, in percent; empty unless it was busy.
-    pub course: Vec<u8>,
+    /// The utilization of equal parts of the stretch, in percent; empty unless it was busy.
+    pub utilization_series: Vec<u8>,
 }
 
-/// The most values in [`UsageStretch::course`].
-pub const MAX_COURSE_VALUES: usize = 20;
+/// The most values in [`UsageStretch::utilization_series`].
+pub const MAX_STRETCH_MEANS: usize = 20;
 
 words! {
     /// Whether a process was at work.

@@ -50,6 +50,10 @@ described! {
         #[serde(flatten)]
         pub period: PeriodDocument,
         pub records: Vec<AuditDocument>,
+        /// Times without samples, the oldest first; `null` if they could not be found.
+        pub gaps: Option<Vec<GapDocument>>,
+        /// The oldest record that is kept.
+        pub recorded_since: Option<String> as Option<Timestamp>,
         /// Whether there are more records.
         pub more: bool,
     }

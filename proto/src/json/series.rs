@@ -14,20 +14,26 @@ document! {
         since: String as Timestamp = series.since.to_rfc3339(),
         step_secs: f64 = seconds(series.step_ms),
         series: Vec<SeriesLineDocument> = lines(series),
-        /// The number of omitted lines.
+        /// The number of omitted GPUs, or of owners or jobs that the last line is the sum of.
         more: u32 = series.more_lines,
     }
 }
 
 document! {
-    /// The usage of one GPU, owner or job.
-    plain SeriesLineDocument(line: &SeriesLine, buckets: Vec<SeriesBucketDocument>) {
+    /// The usage of one GPU, owner or job, or of all others.
+    plain SeriesLineDocument(
+        line: &SeriesLine,
+        summed_lines: Option<u32>,
+        buckets: Vec<SeriesBucketDocument>
+    ) {
         gpu_index: Option<u32> = line.gpu.as_ref().map(|gpu| gpu.index),
         gpu_id: Option<String> = line.gpu.as_ref().map(|gpu| gpu.device.0.clone()),
         owner: Option<String> = line.owner.as_ref().map(|owner| owner.name.clone()),
         owner_uid: Option<u32> = line.owner.as_ref().and_then(|owner| owner.uid),
         owner_kind: Option<&'static str> as Option<OwnerKind> = line.owner.as_ref().map(|owner| owner.kind.name()),
         job: Option<String> = line.job.clone(),
+        /// The number of other owners or jobs that this line is the sum of.
+        summed_lines: Option<u32> = summed_lines,
         buckets: Vec<SeriesBucketDocument> = buckets,
     }
 }
@@ -65,6 +71,7 @@ document! {
         owner_uid: Option<u32> = line.owner_uid,
         owner_kind: Option<&'static str> as Option<OwnerKind> = line.owner_kind,
         job: Option<String> = line.job.clone(),
+        summed_lines: Option<u32> = line.summed_lines,
         known_share: f64 = bucket.known_share,
         gpu_hours: f64 = bucket.gpu_hours,
         busy_hours: f64 = bucket.busy_hours,
@@ -95,11 +102,11 @@ impl SeriesDocument {
 }
 
 fn lines(series: &AuditSeries) -> Vec<SeriesLineDocument> {
-    let lines = series.lines.iter().map(|line| {
+    let lines = series.lines.iter().enumerate().map(|(position, line)| {
         let buckets = line.buckets.iter().zip(series.starts());
         let buckets =
             buckets.map(|(bucket, start)| SeriesBucketDocument::new(bucket, start, series.step_ms));
-        SeriesLineDocument::new(line, buckets.collect())
+        SeriesLineDocument::new(line, series.summed_lines(position), buckets.collect())
     });
     lines.collect()
 }

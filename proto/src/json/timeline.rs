@@ -58,9 +58,9 @@ document! {
         /// The mean of a stretch.
         utilization_pct: Option<u32> =
             event.stretch.and_then(|it| it.utilization).map(|Percent(percent)| percent),
-        /// The course of a busy stretch, in percent.
-        utilization_course: Vec<u8> =
-            event.stretch.map_or_else(Vec::new, |it| it.course.clone()),
+        /// The utilization over a busy stretch, in percent: means of equal parts.
+        utilization_series: Vec<u8> =
+            event.stretch.map_or_else(Vec::new, |it| it.utilization_series.clone()),
         /// A decision, an action or a finding, as its own command prints it.
         record: Option<Value> as Option<EventRecord> = event.record,
     }

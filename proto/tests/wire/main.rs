@@ -132,12 +132,12 @@ fn labelled_encodings() -> Vec<(String, Vec<u8>)> {
     all.extend(variants("remedy", holders::remedies()));
     all.extend(variants("kill scope", operations::SCOPES));
     all.extend(variants("kill signal", operations::SIGNALS));
-    all.extend(variants("fate", operations::planned_actions()));
+    all.extend(variants("planned action", operations::planned_actions()));
     all.extend(variants("stage", operations::STAGES));
-    all.extend(variants("ending", operations::outcomes()));
+    all.extend(variants("outcome", operations::outcomes()));
     all.extend(variants("unblock", operations::UNBLOCKERS));
-    all.extend(variants("reset fate", operations::planned_resets()));
-    all.extend(variants("reset ending", operations::reset_results()));
+    all.extend(variants("planned reset", operations::planned_resets()));
+    all.extend(variants("reset result", operations::reset_results()));
     all
 }
 

@@ -173,8 +173,8 @@ pub(super) fn planned_actions() -> Vec<PlannedAction> {
         PlannedAction::Unclear("x".into()),
         PlannedAction::Zombie(reaper()),
     ];
-    for fate in &all {
-        match fate {
+    for action in &all {
+        match action {
             PlannedAction::End(_)
             | PlannedAction::Protected(_)
             | PlannedAction::Denied(_)
@@ -207,8 +207,8 @@ pub(super) fn outcomes() -> Vec<Outcome> {
         Outcome::Zombie(reaper()),
         Outcome::Failed("x".into()),
     ];
-    for ending in &all {
-        match ending {
+    for outcome in &all {
+        match outcome {
             Outcome::Ended(..)
             | Outcome::Survived(..)
             | Outcome::Gone
@@ -280,8 +280,8 @@ pub(super) fn planned_resets() -> Vec<PlannedReset> {
         PlannedReset::Blocked,
         PlannedReset::Unsupported("x".into()),
     ];
-    for fate in &all {
-        match fate {
+    for action in &all {
+        match action {
             PlannedReset::Reset | PlannedReset::Blocked | PlannedReset::Unsupported(_) => {}
         }
     }
@@ -296,8 +296,8 @@ pub(super) fn reset_results() -> Vec<ResetResult> {
         ResetResult::Failed("x".into()),
         ResetResult::Unreachable("x".into()),
     ];
-    for ending in &all {
-        match ending {
+    for outcome in &all {
+        match outcome {
             ResetResult::Reset(_)
             | ResetResult::Blocked(_)
             | ResetResult::Unsupported(_)

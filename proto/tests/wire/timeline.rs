@@ -85,7 +85,7 @@ pub(super) fn page() -> TimelinePage {
                 until: AT,
                 state: UsageState::Busy,
                 utilization: Some(Percent(61)),
-                course: vec![60, 90, 20],
+                utilization_series: vec![60, 90, 20],
             },
         },
         TimelineEvent::Gap(AT),

@@ -200,10 +200,23 @@ impl Gateway {
     /// When there is none.
     #[must_use]
     pub fn live(&self) -> LiveEvents {
+        self.live_as("")
+    }
+
+    /// Opens a stream of live events with this token, or without one if it is empty.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn live_as(&self, token: &str) -> LiveEvents {
         let mut stream = self.connect();
+        let token = match token {
+            "" => String::new(),
+            token => format!("authorization: Bearer {token}\r\n"),
+        };
         // HTTP/1.0 has no chunks: the events follow the head as they are.
         let request = format!(
-            "GET /api/v1/live HTTP/1.0\r\nhost: {}\r\n\r\n",
+            "GET /api/v1/live HTTP/1.0\r\nhost: {}\r\n{token}\r\n",
             self.address
         );
         stream.write_all(request.as_bytes()).expect("it is sent");

@@ -1,9 +1,11 @@
 //! A temporary directory with all that one box needs: stand-in NVML, settings, socket, store.
 
 use super::daemon::Daemon;
-use super::{FakeSysfs, binaries, eventually};
+use super::{FakeSysfs, binaries, copy_program, eventually, gateway_uid, give_to_gateway};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -243,12 +245,49 @@ impl TestBox {
     fn gateway_program(&self, settings: &str, subcommand: &[&str]) -> Command {
         let file = self.path("gateway.toml");
         std::fs::write(&file, settings).expect("a settings file");
-        let mut command = Command::new(&binaries().gateway);
+        // The gateway refuses a file that others may write, whatever the umask of the test.
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&file, mode).expect("the file is ours");
+        let mut command = Command::new(self.gateway_path());
         clear_environment(&mut command);
         command.args(subcommand).arg("--config").arg(file);
         command.arg("--socket").arg(self.socket());
         command.env("GPUKILL_GATEWAY_TOKENS", self.path("tokens.toml"));
+        if let Some(uid) = gateway_uid() {
+            self.make_world_accessible();
+            command.uid(uid).gid(uid);
+        }
         command
+    }
+
+    /// The program of the gateway, where its user can execute it: root may have built it in a
+    /// directory that is closed to others.
+    fn gateway_path(&self) -> PathBuf {
+        let built = &binaries().gateway;
+        let is_open = |path: &Path| {
+            let metadata = path.metadata();
+            metadata.is_ok_and(|it| it.permissions().mode() & 0o001 != 0)
+        };
+        if gateway_uid().is_none() || built.ancestors().all(is_open) {
+            return built.clone();
+        }
+        let copy = self.path("gpukill-gateway");
+        if !copy.exists() && std::fs::hard_link(built, &copy).is_err() {
+            copy_program(built, &copy);
+        }
+        copy
+    }
+
+    /// A directory of the user of the gateway.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn gateway_directory(&self) -> PathBuf {
+        let path = self.path("gateway");
+        std::fs::create_dir_all(&path).expect("a directory");
+        give_to_gateway(&path);
+        path
     }
 
     /// Runs the client to its end.

@@ -5,6 +5,7 @@ use super::{binaries, skip};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -21,6 +22,24 @@ const TEST_USER_COUNT: u32 = 500;
 pub const fn test_uid(number: u32) -> u32 {
     assert!(number < TEST_USER_COUNT, "the suite has no such user");
     60_600 + number
+}
+
+/// The user of the gateway in tests that root runs: the gateway of a host refuses to run as root.
+#[must_use]
+pub fn gateway_uid() -> Option<u32> {
+    let is_root = rustix::process::geteuid().is_root();
+    is_root.then(|| test_uid(TEST_USER_COUNT - 1))
+}
+
+/// Makes the user of the gateway the owner of a file or a directory.
+///
+/// # Panics
+/// When it cannot be given away.
+pub fn give_to_gateway(path: impl AsRef<Path>) {
+    let owner = gateway_uid();
+    if owner.is_some() {
+        std::os::unix::fs::chown(path, owner, owner).expect("root may give it away");
+    }
 }
 
 /// The number of a group, from the name service.

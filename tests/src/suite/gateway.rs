@@ -5,13 +5,17 @@ mod activation;
 mod boards;
 mod documents;
 mod events;
+mod hostile_names;
 mod limits;
 mod metrics;
 mod otlp;
 mod personal;
+mod privileges;
 mod prometheus;
 mod promql;
 mod requests;
+#[path = "../../bench/stand_in_daemon.rs"]
+mod stand_in_daemon;
 mod tls;
 mod tokens;
 mod websocket;

@@ -146,10 +146,10 @@ fn planned_pids(plan: &Value) -> Vec<u32> {
 }
 
 /// The pids with this planned action.
-fn pids_with_action(plan: &Value, fate: &str) -> Vec<u32> {
+fn pids_with_action(plan: &Value, action: &str) -> Vec<u32> {
     let targets = plan["targets"].as_array();
     let targets = targets.unwrap_or_else(|| panic!("{plan:#}"));
-    let pids = targets.iter().filter(|it| it["planned_action"] == fate);
+    let pids = targets.iter().filter(|it| it["planned_action"] == action);
     pids.map(|it| u32::try_from(it["pid"].as_u64().unwrap()).unwrap())
         .collect()
 }

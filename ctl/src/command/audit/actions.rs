@@ -25,9 +25,9 @@ pub(super) fn run(wanted: &Actions, settings: &Settings) -> Result<Exit, Error> 
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
-    if outcome.is_ok() && records.needs_coverage() {
+    if outcome.is_ok() && records.is_empty_table() {
         records.set_coverage(Coverage {
-            gaps: Vec::new(),
+            gaps: None,
             recorded_since: first_action(&daemon, settings),
         });
     }
@@ -35,6 +35,7 @@ pub(super) fn run(wanted: &Actions, settings: &Settings) -> Result<Exit, Error> 
         one: "entry",
         is_narrowed,
         users: wanted.user.as_deref().unwrap_or_default(),
+        groups: "",
     };
     finish_records(records, outcome, &selection)?;
     Ok(Exit::Done)

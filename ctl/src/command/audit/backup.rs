@@ -26,15 +26,16 @@ pub(super) fn run(wanted: &Backup, settings: &Settings) -> Result<Exit, Error> {
     }
     let mut file = AtomicFile::create(&wanted.file, IfExists::from_force(wanted.force), FILE_MODE)?;
     let daemon = open_connection(settings)?;
-    let mut line = Spinner::on_stderr(settings);
+    let mut line = Spinner::waiting_for("a copy of the store", settings);
     let timeout = RequestTimeout::starting_now(settings.timeout.max(COPY_TIMEOUT));
-    let copy = call!(daemon, timeout, Backup {})?;
+    let copy = call!(daemon, timeout, &mut line, Backup {})?;
     let mut offset = 0;
     while offset < copy.bytes {
         let timeout = settings.request_timeout();
         let part = call!(
             daemon,
             timeout,
+            &mut line,
             PartOfBackup {
                 copy: copy.id,
                 offset

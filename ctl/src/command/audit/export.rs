@@ -30,10 +30,11 @@ pub(super) fn run(wanted: &Export, settings: &Settings) -> Result<Exit, Error> {
     let mut records = RecordExport::start(format, target)?;
     let daemon = connect(settings, settings.request_timeout())?;
     // Between records on the same terminal the progress line would be in the way.
-    let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
+    let line = Spinner::waiting_for("the records", settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
     if records.count() == 0 && !wanted.which.conditions().is_empty() {
-        return Err(no_match("record", &wanted.which.users()));
+        let groups = wanted.which.group.as_deref().unwrap_or_default();
+        return Err(no_match("record", &wanted.which.users(), groups));
     }
     let count = records.finish()?;
     if !is_to_stdout {
@@ -70,7 +71,8 @@ fn request_pages(
             before,
             limit,
         };
-        let page = call!(daemon, settings.request_timeout(), Audit { query })?;
+        let timeout = settings.request_timeout();
+        let page = call!(daemon, timeout, &mut line, Audit { query })?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.set_text(export_progress(records.count(), last.at, settings));

@@ -3,6 +3,7 @@
 use super::summary::monday_midnight;
 use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, now, time_span};
 use crate::args::UsageReport;
+use crate::command::list::user_lookup::unknown_name_texts;
 use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
@@ -37,6 +38,12 @@ pub(super) fn run(wanted: &UsageReport, settings: &Settings) -> Result<Exit, Err
     let daemon = connect(settings, settings.request_timeout())?;
     let status = call!(daemon, settings.request_timeout(), Status {})?;
     let summary = request_summary(&daemon, span, wanted.group.clone(), settings)?;
+    if let (Some(group), true) = (&wanted.group, summary.owners.is_empty()) {
+        let unknown = unknown_name_texts("", group);
+        if !unknown.is_empty() {
+            return Err(Error::NoMatch(unknown.join("; ")));
+        }
+    }
     let times_before = match before.since < before.until {
         true => request_summary(&daemon, before, None, settings)?.total_times(),
         false => UsageTimes::default(),

@@ -39,7 +39,7 @@ fn request_pages(
             let page = call!(daemon, settings.request_timeout(), AuditRuns { query })?;
             if before.is_none() {
                 runs.set_coverage(Coverage {
-                    gaps: page.gaps,
+                    gaps: Some(page.gaps),
                     recorded_since: page.recorded_since,
                 });
             }

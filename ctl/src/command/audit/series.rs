@@ -1,6 +1,6 @@
 //! `audit series`: usage over time.
 
-use super::{DEFAULT_HOURS, connect, now, record_filter, time_span};
+use super::{DEFAULT_HOURS, connect, no_match_error, now, record_filter, time_span};
 use crate::args::{Series, SeriesLines};
 use crate::connect::call;
 use crate::exit::{Error, Exit};
@@ -44,9 +44,9 @@ pub(super) fn run(wanted: &Series, settings: &Settings) -> Result<Exit, Error> {
         Format::Csv => print(&csv(&SeriesDocument::from(&series))?)?,
     }
     if is_empty {
-        return Err(Error::NoMatch(
-            "nothing was recorded of it in that time".into(),
-        ));
+        let what = "nothing was recorded of it in that time".to_owned();
+        let groups = wanted.which.group.as_deref().unwrap_or_default();
+        return Err(no_match_error(what, &wanted.which.users(), groups));
     }
     Ok(Exit::Done)
 }

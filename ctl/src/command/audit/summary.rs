@@ -39,7 +39,7 @@ pub(super) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
     if !has_none || settings.output_format != Format::Table {
         let is_empty = summary.total_times().total_ms() == 0;
         let coverage = is_empty.then(|| request_coverage(&daemon, span, settings));
-        let recorded_since = coverage.and_then(|coverage| coverage.recorded_since);
+        let recorded_since = coverage.and_then(|coverage| coverage.ok()?.recorded_since);
         print_summary(audit, &summary, (span, recorded_since), settings)?;
     }
     if matches!(settings.output_format, Format::Csv | Format::Ndjson) {
@@ -56,7 +56,8 @@ pub(super) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
         let style = OutputStyle::for_stdout(settings);
         print_lines(&summary::gap_lines(&summary.gaps, now(), &style), &style)?;
     }
-    Err(no_match("record", &audit.which.users()))
+    let groups = audit.which.group.as_deref().unwrap_or_default();
+    Err(no_match("record", &audit.which.users(), groups))
 }
 
 /// Whether nothing matched the conditions. Time of devices that no process held answers how a

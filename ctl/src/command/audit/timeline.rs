@@ -49,6 +49,7 @@ pub(super) fn run(wanted: &Timeline, settings: &Settings) -> Result<Exit, Error>
         one: "entry",
         is_narrowed,
         users: wanted.user.as_deref().unwrap_or_default(),
+        groups: "",
     };
     let count = finish_records(printer, outcome, &selection)?;
     if settings.output_format == Format::Table && stretches_omitted && count > 0 {

@@ -1,7 +1,7 @@
 //! Warnings about rules that name users, groups or GPUs unknown on this host, where the daemon
 //! runs too.
 
-use crate::command::list::user_lookup::{local_users, unknown_groups, unknown_users};
+use crate::command::list::user_lookup::{local_groups, local_users, unknown_groups, unknown_users};
 use crate::connect::{Daemon, RequestTimeout};
 use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::edit::edit;
@@ -11,6 +11,7 @@ use gpukill_policy::guard::rules::lint::host::{
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::select::DeviceName;
 use gpukill_proto::guard::edit::{GuardEdit, Lint};
+use std::collections::BTreeSet;
 
 /// Warnings about users and groups that this host does not know. Needs no daemon.
 pub(super) fn user_warnings(rules: &RuleSet) -> Vec<Lint> {
@@ -50,15 +51,19 @@ pub(super) fn edit_warnings(
 }
 
 fn warnings_for(rules: &RuleSet, devices: &[DeviceName<'_>]) -> Vec<Lint> {
-    let unknown = unknown_users(user_names(rules));
-    let known = match unknown.is_empty() {
+    let (users, groups) = (
+        unknown_users(user_names(rules)),
+        unknown_groups(group_names(rules)),
+    );
+    let known = |unknown: &BTreeSet<String>, list: fn() -> Vec<String>| match unknown.is_empty() {
         true => Vec::new(),
-        false => local_users(),
+        false => list(),
     };
     let here = HostInventory {
-        unknown_users: &unknown,
-        known_users: &known,
-        unknown_groups: &unknown_groups(group_names(rules)),
+        unknown_users: &users,
+        known_users: &known(&users, local_users),
+        unknown_groups: &groups,
+        known_groups: &known(&groups, local_groups),
         devices,
     };
     lint_for_host(rules, &here)

@@ -2,6 +2,7 @@
 
 use super::{files, now, open_connection};
 use crate::args::{ReplayRules, TestRules};
+use crate::command::audit::check_not_empty;
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
@@ -104,12 +105,7 @@ fn replay(
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
 ) -> Result<(ReplayReport, MilderPolicies), Error> {
-    if since >= until {
-        let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
-        return Err(Error::Usage(format!(
-            "the time range is empty: from {since} to {until}"
-        )));
-    }
+    check_not_empty(since, until).map_err(Error::Usage)?;
     let daemon = open_connection(settings)?;
     let rules = offer_rules(&daemon, text, settings)?;
     let request = ReplayRequest {

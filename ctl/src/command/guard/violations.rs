@@ -3,7 +3,7 @@
 use super::{now, open_connection};
 use crate::args::Violations;
 use crate::command::audit::{collect_pages, note_more, time_span};
-use crate::command::list::user_lookup::user_may_exist;
+use crate::command::list::user_lookup;
 use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Remaining, TimeSpan, beginning_line};
@@ -52,12 +52,14 @@ pub(super) fn run(wanted: &Violations, settings: &Settings) -> Result<Exit, Erro
 fn unknown_user(user: Option<&str>, all: &ViolationPage) -> Option<Error> {
     let user = user?;
     let is_empty = all.open.is_empty() && all.would_have_ended.is_empty() && all.records.is_empty();
-    (is_empty && !user_may_exist(user)).then(|| {
-        let user = sanitize(user.as_bytes(), 80);
-        Error::NoMatch(format!(
-            "no violation is of {user}: no user is called {user}"
-        ))
-    })
+    if !is_empty {
+        return None;
+    }
+    let unknown = user_lookup::unknown_user(user)?;
+    let user = sanitize(user.as_bytes(), 80);
+    Some(Error::NoMatch(format!(
+        "no violation is of {user}: no user is called {unknown}"
+    )))
 }
 
 /// All requested records, and whether there are more.

@@ -100,8 +100,28 @@ fn nothing_ends_error(plan: &KillPlan) -> Error {
     };
     Error::NotDone {
         what: format!("cannot end any of these {number} processes"),
-        hint: None,
+        hint: remedy_of_several(&plan.targets),
         exit,
+    }
+}
+
+/// What to do where several processes are not ended: the remedy of the first, which is often that of
+/// all.
+fn remedy_of_several(targets: &[KillTarget]) -> Option<String> {
+    let remedies: Vec<String> = targets.iter().filter_map(remedy).collect();
+    let first = remedies.first()?;
+    Some(match remedies.iter().all(|other| other == first) {
+        true => first.clone(),
+        false => format!("{first}; the list names the people to ask for the other processes"),
+    })
+}
+
+/// What to do about a process that the caller may not end.
+fn remedy(target: &KillTarget) -> Option<String> {
+    match &target.action {
+        PlannedAction::Denied(ask) => Some(format!("ask {ask}")),
+        PlannedAction::Protected(protected) => protected.override_hint().map(str::to_owned),
+        PlannedAction::End(_) | PlannedAction::Unclear(_) | PlannedAction::Zombie(_) => None,
     }
 }
 

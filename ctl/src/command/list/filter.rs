@@ -18,12 +18,12 @@ pub(super) struct SelectedSnapshot {
     pub verdict: Option<Error>,
 }
 
-/// Applies the selection. `may_be` reports whether a user of this name can exist; it is called
-/// only when the verdict depends on it.
+/// Applies the selection. `unknown_user` returns the name of a user that does not exist for a
+/// message; it is called only when the verdict depends on it.
 pub(super) fn select_part(
     snapshot: Snapshot,
     selection: &SnapshotFilter,
-    may_be: &dyn Fn(&str) -> bool,
+    unknown_user: &dyn Fn(&str) -> Option<String>,
 ) -> SelectedSnapshot {
     let doubts = undecided_processes(&snapshot, selection);
     let nothing = Snapshot {
@@ -36,7 +36,7 @@ pub(super) fn select_part(
     };
     match filter_snapshot(snapshot, selection) {
         Ok(snapshot) => SelectedSnapshot {
-            verdict: check_selection(&snapshot, selection, &doubts, may_be),
+            verdict: check_selection(&snapshot, selection, &doubts, unknown_user),
             snapshot,
         },
         Err(error) => SelectedSnapshot {
@@ -68,7 +68,7 @@ fn check_selection(
     chosen: &Snapshot,
     selection: &SnapshotFilter,
     doubts: &[UndecidedProcess],
-    may_be: &dyn Fn(&str) -> bool,
+    unknown_user: &dyn Fn(&str) -> Option<String>,
 ) -> Option<Error> {
     if chosen.devices.is_empty() {
         let failed = failed_backend(&chosen.backends, &selection.vendors);
@@ -87,10 +87,9 @@ fn check_selection(
     let description = describe_processes(selection);
     let user = selection.user.as_deref();
     // A user who does not exist uses nothing, whatever else is unknown.
-    let unless_unknown_user = |failure| match (&description, user) {
-        (Some(description), Some(user)) if !may_be(user) => Error::NoMatch(format!(
-            "no GPU here is used by {description}: no user is called {}",
-            sanitize(user.as_bytes(), 80)
+    let unless_unknown_user = |failure| match (&description, user.and_then(unknown_user)) {
+        (Some(description), Some(user)) => Error::NoMatch(format!(
+            "no GPU here is used by {description}: no user is called {user}"
         )),
         (Some(_) | None, _) => failure,
     };
@@ -120,7 +119,9 @@ fn check_selection(
         Some((index, why)) => unless_unknown_user(Error::Vendor(format!(
             "it is not known whether GPU {index} is used by {description}: {why}"
         ))),
-        None => Error::NoMatch(format!("no GPU here is used by {description}")),
+        None => unless_unknown_user(Error::NoMatch(format!(
+            "no GPU here is used by {description}"
+        ))),
     })
 }
 
@@ -225,9 +226,13 @@ mod tests {
         snapshot: Snapshot,
         selection: &SnapshotFilter,
     ) -> (usize, usize, Option<(u8, String)>) {
-        let is_zoe_or_number = |user: &str| user == "zoe" || user.parse::<u32>().is_ok();
+        // This host has the user zoe, and users with numbers.
+        let unknown_user = |user: &str| {
+            let may_be = user == "zoe" || user.parse::<u32>().is_ok();
+            (!may_be).then(|| sanitize(user.as_bytes(), 80))
+        };
         let SelectedSnapshot { snapshot, verdict } =
-            select_part(snapshot, selection, &is_zoe_or_number);
+            select_part(snapshot, selection, &unknown_user);
         let verdict = verdict.map(|failure| (failure.exit_code() as u8, failure.to_string()));
         (snapshot.devices.len(), snapshot.processes.len(), verdict)
     }

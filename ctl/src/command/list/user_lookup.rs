@@ -1,5 +1,7 @@
 //! Looks up whether a user or group name from the command line or from rules can exist.
 
+use gpukill_proto::settings::closest_name;
+use gpukill_proto::text::sanitize;
 use nix::unistd::{Group, User};
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -9,10 +11,45 @@ use std::time::{Duration, Instant};
 /// error is not worth a longer wait.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// False only when the name service of this host reports that the user does not exist. A number
-/// may be a uid without a name.
-pub(in crate::command) fn user_may_exist(typed: &str) -> bool {
-    typed.parse::<u32>().is_ok() || unknown_users([typed]).is_empty()
+/// The name of a user who does not exist, as the name service of this host reports, with the most
+/// similar local name: `alcie (did you mean alice?)`. `None` if the user may exist: a number may be
+/// a uid without a name.
+pub(in crate::command) fn unknown_user(typed: &str) -> Option<String> {
+    let is_unknown = typed.parse::<u32>().is_err() && !unknown_users([typed]).is_empty();
+    is_unknown.then(|| name_with_closest(typed, &local_users()))
+}
+
+/// The parts of a message that name typed users and groups that this host does not have; each list
+/// is separated by commas: `no group is called ml-studnets (did you mean ml-students?)`.
+pub(in crate::command) fn unknown_name_texts(users: &str, groups: &str) -> Vec<String> {
+    let users = unknown_users(typed_names(users));
+    let groups = unknown_groups(typed_names(groups));
+    let text = |one: &str, unknown: BTreeSet<String>, list: fn() -> Vec<String>| {
+        let known = unknown.first().map(|_| list())?;
+        let names = unknown.iter().map(|name| name_with_closest(name, &known));
+        let names: Vec<String> = names.collect();
+        Some(format!("no {one} is called {}", names.join(" or ")))
+    };
+    let texts = [
+        text("user", users, local_users),
+        text("group", groups, local_groups),
+    ];
+    texts.into_iter().flatten().collect()
+}
+
+/// The names in a list with commas. A number may have no name.
+fn typed_names(list: &str) -> impl Iterator<Item = &str> {
+    let names = list.split(',').map(str::trim);
+    names.filter(|name| !name.is_empty() && name.parse::<u32>().is_err())
+}
+
+/// A typed name, with the most similar of the known ones.
+fn name_with_closest(typed: &str, known: &[String]) -> String {
+    let line = |name: &str| sanitize(name.as_bytes(), 80);
+    match closest_name(typed, known.iter().map(String::as_str)) {
+        Some(near) => format!("{} (did you mean {}?)", line(typed), line(near)),
+        None => line(typed),
+    }
 }
 
 /// The names that the name service of this host reports as unknown users, as far as it answers
@@ -41,6 +78,14 @@ fn people_in(text: &str) -> Vec<String> {
         (uid == 0 || PEOPLE.contains(&uid)).then(|| name.to_owned())
     });
     entries.collect()
+}
+
+/// The names of the groups in `/etc/group`; those of a directory are missing, as for
+/// [`local_users`].
+pub(in crate::command) fn local_groups() -> Vec<String> {
+    let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.map(|(name, _)| name.to_owned()).collect()
 }
 
 pub(in crate::command) fn unknown_groups<'a>(
@@ -94,9 +139,10 @@ mod tests {
 
     #[test]
     fn only_an_unused_name_is_unknown() {
-        assert!(user_may_exist("root"));
-        assert!(user_may_exist("3999999999"));
-        assert!(!user_may_exist("no-such-person-here"));
+        assert_eq!(unknown_user("root"), None);
+        assert_eq!(unknown_user("3999999999"), None);
+        let stranger = unknown_user("no-such-person-here");
+        assert_eq!(stranger.as_deref(), Some("no-such-person-here"));
         let names = ["root", "no-such-person-here", "nor-this-one"];
         let strangers: Vec<String> = unknown_users(names).into_iter().collect();
         assert_eq!(strangers, ["no-such-person-here", "nor-this-one"]);
@@ -106,5 +152,23 @@ mod tests {
         let names = own.iter().map(String::as_str).chain(["no-such-group"]);
         let no_groups: Vec<String> = unknown_groups(names).into_iter().collect();
         assert_eq!(no_groups, ["no-such-group"]);
+        assert_eq!(
+            unknown_name_texts("root, no-such-person-here,1003", "no-such-group-here"),
+            [
+                "no user is called no-such-person-here",
+                "no group is called no-such-group-here"
+            ]
+        );
+        assert_eq!(unknown_name_texts("", ""), [""; 0]);
+    }
+
+    #[test]
+    fn unknown_name_comes_with_the_closest() {
+        let known = ["ml-students", "wheel"].map(str::to_owned);
+        assert_eq!(
+            name_with_closest("ml-studnets", &known),
+            "ml-studnets (did you mean ml-students?)"
+        );
+        assert_eq!(name_with_closest("a\nb", &known).lines().count(), 1);
     }
 }

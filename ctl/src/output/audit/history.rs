@@ -29,8 +29,8 @@ pub(crate) struct TimeSpan {
 /// What the daemon recorded of a time range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    /// The periods without samples, the oldest first.
-    pub gaps: Vec<Gap>,
+    /// The periods without samples, the oldest first; `None` if unknown.
+    pub gaps: Option<Vec<Gap>>,
     /// The oldest record that is kept.
     pub recorded_since: Option<Timestamp>,
 }
@@ -138,7 +138,8 @@ pub(in crate::output) fn table_lines<R: PagedEntry>(
 /// The parts of a time range that are not recorded: a table without entries is otherwise taken for
 /// a time in which nobody used a GPU.
 fn coverage_lines(coverage: &Coverage, span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
-    let mut lines = gap_lines(&coverage.gaps, span.until, style);
+    let gaps = coverage.gaps.as_deref().unwrap_or_default();
+    let mut lines = gap_lines(gaps, span.until, style);
     let oldest = coverage.recorded_since;
     if let Some(oldest) = oldest.filter(|oldest| *oldest > span.since) {
         let oldest = date_and_time(oldest, style);
@@ -191,7 +192,7 @@ pub(crate) struct RecordPrinter<R> {
     span: TimeSpan,
     style: OutputStyle,
     table_entries: Vec<R>,
-    /// Known only of some entries.
+    /// Lists of actions and timelines have none in documents.
     coverage: Option<Coverage>,
     /// Whether busy and idle stretches are left out; only of a timeline.
     stretches_omitted: Option<bool>,
@@ -219,9 +220,15 @@ impl<R: PagedEntry> RecordPrinter<R> {
         self.coverage = Some(coverage);
     }
 
-    /// Whether this is a table without entries, of which it is not set what was recorded.
-    pub(crate) fn needs_coverage(&self) -> bool {
-        self.format == Format::Table && self.count == 0 && self.coverage.is_none()
+    /// Whether the output has room for what was recorded of the time range, and this is not set.
+    /// Rows have none.
+    pub(crate) fn lacks_coverage(&self) -> bool {
+        matches!(self.format, Format::Table | Format::Json) && self.coverage.is_none()
+    }
+
+    /// Whether this is a table without entries.
+    pub(crate) fn is_empty_table(&self) -> bool {
+        self.format == Format::Table && self.count == 0
     }
 
     /// Sets whether busy and idle stretches are left out of a timeline.
@@ -311,7 +318,8 @@ fn coverage_fields(coverage: Option<&Coverage>) -> Result<String, Error> {
     let Some(coverage) = coverage else {
         return Ok(String::new());
     };
-    let gaps: Vec<GapDocument> = coverage.gaps.iter().map(GapDocument::from).collect();
+    let gaps = coverage.gaps.as_ref();
+    let gaps = gaps.map(|gaps| gaps.iter().map(GapDocument::from).collect::<Vec<_>>());
     let since = coverage.recorded_since.map(Timestamp::to_rfc3339);
     let (gaps, since) = (json::on_one_line(&gaps)?, json::on_one_line(&since)?);
     Ok(format!(

@@ -45,8 +45,8 @@ pub(crate) fn lines(series: &AuditSeries, span: TimeSpan, style: &OutputStyle) -
     ]);
     let form = time_format(series, style);
     let mut gaps = 0;
-    for line in &series.lines {
-        let name = line_name(line, symbols);
+    for (position, line) in series.lines.iter().enumerate() {
+        let name = line_name(series, position, symbols);
         for (bucket, start) in line.buckets.iter().zip(series.starts()) {
             if bucket.covered_ms == 0 {
                 gaps += 1;
@@ -121,8 +121,8 @@ fn gpus_held(bucket: &SeriesBucket) -> String {
 /// it held. A gap in the recording stays empty.
 pub(crate) fn plot_lines(series: &AuditSeries, span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
     let symbols = style.symbols;
-    let names = series.lines.iter().map(|line| {
-        let name = line_name(line, symbols);
+    let names = (0..series.lines.len()).map(|position| {
+        let name = line_name(series, position, symbols);
         cut(&name, MAX_NAME_WIDTH, symbols)
     });
     let names: Vec<String> = names.collect();
@@ -194,8 +194,15 @@ fn chart(line: &SeriesLine, symbols: Symbols) -> (String, String) {
     (chart.collect(), scale)
 }
 
-/// `GPU 5`, `alice`, `alice: slurm 1234.0`
-fn line_name(line: &SeriesLine, symbols: Symbols) -> String {
+/// `GPU 5`, `alice`, `alice: slurm 1234.0`, `812 others`
+fn line_name(series: &AuditSeries, position: usize, symbols: Symbols) -> String {
+    if let Some(count) = series.summed_lines(position) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        return counted(count, "other");
+    }
+    let Some(line) = series.lines.get(position) else {
+        return String::new();
+    };
     if let Some(gpu) = &line.gpu {
         return format!("GPU {}", gpu.index);
     }
@@ -243,7 +250,10 @@ fn time_format(series: &AuditSeries, style: &OutputStyle) -> &'static str {
     }
 }
 
+/// The number of omitted lines, unless the last line is their sum.
 fn more_line(series: &AuditSeries) -> Option<Line> {
     let more = usize::try_from(series.more_lines).unwrap_or(usize::MAX);
-    (more > 0).then(|| Line::with_tone(format!("and {} more", counted(more, "line")), Tone::Faint))
+    let last = series.lines.len().saturating_sub(1);
+    (more > 0 && series.summed_lines(last).is_none())
+        .then(|| Line::with_tone(format!("and {} more", counted(more, "line")), Tone::Faint))
 }

@@ -291,8 +291,8 @@ fn stretch_text(pid: u32, usage: &UsageStretch, symbols: Symbols) -> (Tone, Stri
     let state = usage.state.name();
     match usage.state {
         UsageState::Busy => {
-            let course = sparkline(&usage.course, symbols);
-            (Tone::Busy, format!("{pid} {state}{percent} {course}"))
+            let spark = sparkline(&usage.utilization_series, symbols);
+            (Tone::Busy, format!("{pid} {state}{percent} {spark}"))
         }
         UsageState::Idle => (Tone::Doubtful, format!("{pid} {state}{percent}")),
         UsageState::Unknown => (Tone::Faint, format!("{pid} {state} whether busy")),

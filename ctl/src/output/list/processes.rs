@@ -57,7 +57,7 @@ pub(in crate::output) fn table(
     };
     let marks = usize::from(shown.has("rule")) + usize::from(shown.has("rogue"));
     let columns = shown.columns.iter().enumerate().map(|(at, it)| {
-        let column = it.column(style.density(), marks);
+        let column = it.column(style, marks);
         match view.process_columns.has_requested(it.name()) {
             true => column.as_requested(at),
             false => column,

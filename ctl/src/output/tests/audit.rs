@@ -39,7 +39,7 @@ fn runs_end_with_the_newest_at_every_width() {
         until: NOW.plus_seconds(-39_280),
     };
     let coverage = Coverage {
-        gaps: vec![gap],
+        gaps: Some(vec![gap]),
         recorded_since: None,
     };
     check_widths("audit-runs", &[80, 100, 120, 160], WRAPPED, |style| {
@@ -68,7 +68,7 @@ fn time_of_a_run_is_what_was_seen() {
         (vec![gap(-90_000, 600)], " 0s*", true),
     ] {
         let coverage = Coverage {
-            gaps,
+            gaps: Some(gaps),
             recorded_since: None,
         };
         let lines = RunRecord::lines(std::slice::from_ref(&run), WEEK, &coverage, &style);
@@ -82,10 +82,10 @@ fn time_of_a_run_is_what_was_seen() {
 fn table_names_what_is_not_recorded_and_that_there_is_more() {
     let style = style(None);
     let coverage = Coverage {
-        gaps: vec![Gap {
+        gaps: Some(vec![Gap {
             from: NOW.plus_seconds(-40_000),
             until: NOW.plus_seconds(-39_280),
-        }],
+        }]),
         recorded_since: Some(NOW.plus_seconds(-86_400)),
     };
     let last = |runs: &[RunRecord], rest| {
@@ -132,6 +132,23 @@ fn series_is_a_table_or_a_chart() {
         let rows = csv(&SeriesDocument::from(&shown)).expect("plain values");
         assert_eq!(rows.lines().count(), 1 + 2 * 48);
     }
+}
+
+#[test]
+fn sum_of_the_other_lines_is_named() {
+    use crate::output::audit::series::{lines, plot_lines};
+
+    let mut shown = series(false);
+    shown.lines[1].owner = None;
+    let style = style(Some(100));
+    for screen in [lines(&shown, DAY, &style), plot_lines(&shown, DAY, &style)] {
+        let screen = text(&screen, &style);
+        assert!(screen.contains(" 2 others  "), "{screen}");
+        assert!(!screen.contains(" more"), "{screen}");
+    }
+    let document = SeriesDocument::from(&shown);
+    let summed = document.series.iter().map(|line| line.summed_lines);
+    assert_eq!(summed.collect::<Vec<_>>(), [None, Some(2)]);
 }
 
 /// The buckets of days begin at midnight in UTC, which west of it is the evening before.

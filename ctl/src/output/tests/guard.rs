@@ -31,8 +31,10 @@ fn annotated() -> AnnotatedSnapshot {
 #[test]
 fn list_shows_guard_status_and_marks() {
     let annotated = annotated();
-    check_all("details-guard", |style| {
-        view::lines(&annotated, &view(Rows::Processes), NOW, style)
+    let screen = |style: &OutputStyle| view::lines(&annotated, &view(Rows::Processes), NOW, style);
+    check_all("details-guard", screen);
+    check_widths("details-guard", &[100, 160], WRAPPED, |style| {
+        text(&screen(style), style)
     });
     let style = style(Some(100));
     let heading = |guard: GuardSummary| {

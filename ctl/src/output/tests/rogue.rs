@@ -58,8 +58,10 @@ fn annotated(guard: GuardSummary) -> AnnotatedSnapshot {
 fn list_marks_rogues_above_low_risk() {
     let details = view(Rows::Processes);
     let alone = annotated(GuardSummary::default());
-    check_all("details-rogue", |style| {
-        view::lines(&alone, &details, NOW, style)
+    let screen = |style: &OutputStyle| view::lines(&alone, &details, NOW, style);
+    check_all("details-rogue", screen);
+    check_widths("details-rogue", &[100, 160], WRAPPED, |style| {
+        text(&screen(style), style)
     });
     let with_rules = annotated(brief());
     check_all("details-rogue-guard", |style| {
@@ -115,7 +117,8 @@ fn marks_leave_room_for_the_command() {
         },
         suspected: suspected(),
     };
-    for width in [100, 160] {
+    // Beside both marks, a narrow terminal has room for the program alone.
+    for (width, least) in [(80, 8), (100, 26), (120, 30), (160, 30)] {
         let style = style(Some(width));
         let mut screens = String::new();
         for rows in [Rows::Gpus, Rows::Processes] {
@@ -131,7 +134,7 @@ fn marks_leave_room_for_the_command() {
             "{screens}"
         );
         let titles = screens.lines().find_map(|it| it.find("COMMAND"));
-        assert!(titles.is_some_and(|at| width - at >= 26), "{screens}");
+        assert!(titles.is_some_and(|at| width - at >= least), "{screens}");
         check(&format!("mixed-{width}.txt"), &screens);
     }
 }

@@ -157,11 +157,11 @@ fn entry_has_all_known_facts() {
         read_processes(&tree.reader()),
         [(7, expected.clone())].into()
     );
-    let unasked = || Reading::Failed("not requested".into());
+    let not_requested = || Reading::Failed("not requested".into());
     let alone = ProcessInfo {
-        owner: unasked(),
-        person_name: unasked(),
-        command: unasked(),
+        owner: not_requested(),
+        person_name: not_requested(),
+        command: not_requested(),
         job: Reading::Failed("not requested".into()),
         program: Reading::Failed("not requested".into()),
         ..expected

@@ -165,12 +165,12 @@ mod tests {
     fn unknown_memory_is_not_zero() {
         let alone = merge_lists(Ok(vec![process(7, None, None)]), Ok(vec![]), Ok(vec![]));
         assert_eq!(alone.unwrap()[&(7, None)].1, Reading::Unsupported);
-        let told_once = merge_lists(
+        let listed_once = merge_lists(
             Ok(vec![process(7, None, None)]),
             Ok(vec![process(7, Some(3), None)]),
             Ok(vec![]),
         );
-        assert_eq!(told_once.unwrap()[&(7, None)].1, Reading::Value(Bytes(3)));
+        assert_eq!(listed_once.unwrap()[&(7, None)].1, Reading::Value(Bytes(3)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::super::blob::DecodedUsage;
-use super::filter::{MayReadCommand, QueryScope, RunColumns, for_each_selected_run};
+use super::filter::{MayReadCommand, QueryScope, RunColumns, RunRow, for_each_selected_run};
 use super::gaps::median_sample_ms;
 use super::range::{RollupLevel, covering_rows, oldest_start};
 use super::runs::too_many_runs;
@@ -22,6 +22,7 @@ use gpukill_proto::units::Timestamp;
 use rusqlite::Connection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher as _;
 
 /// The lengths of buckets in seconds: divisors of an hour or a day, then whole days.
 const STEPS: [i64; 20] = [
@@ -73,6 +74,7 @@ fn add_up(
         keys: HashMap::new(),
         lines: Vec::new(),
         runs: BTreeMap::new(),
+        summed: 0,
     };
     let has_devices = query.by == SeriesBy::Gpu && !scope.selects_processes;
     if !has_devices {
@@ -173,6 +175,17 @@ fn choose_grid(
     Ok((level, grid))
 }
 
+/// Calls `visit` for each selected run. A trait object, because each closure would compile the loop
+/// again.
+fn visit_runs(
+    connection: &Connection,
+    scope: &QueryScope<'_>,
+    columns: RunColumns,
+    visit: &mut dyn FnMut(&RunRow<'_>) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    for_each_selected_run(connection, scope, columns, visit)
+}
+
 /// What has a line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum LineKey {
@@ -180,6 +193,20 @@ enum LineKey {
     Owner(Option<Owner>),
     /// The job with its boot, and its owner: after a reboot another job may have the same name.
     Job(Option<(String, String)>, Option<Owner>),
+    /// The owners or jobs with the shortest times, together.
+    Others,
+}
+
+/// The line of a run.
+fn line_key(by: SeriesBy, run: &RunRow<'_>) -> Result<LineKey, QueryError> {
+    Ok(match by {
+        SeriesBy::Gpu => LineKey::Device(run.device()?),
+        SeriesBy::Owner => LineKey::Owner(run.owner()?),
+        SeriesBy::Job => {
+            let of_boot = |job: &str| (run.boot().to_owned(), job.to_owned());
+            LineKey::Job(run.job().map(of_boot), run.owner()?)
+        }
+    })
 }
 
 struct Line {
@@ -210,9 +237,19 @@ struct SeriesLines {
     keys: HashMap<LineKey, usize>,
     lines: Vec<Line>,
     runs: BTreeMap<i64, usize>,
+    /// The number of owners or jobs in the line [`LineKey::Others`].
+    summed: usize,
 }
 
+/// The hashes of lines with the times of their runs, in milliseconds.
+type LineTimes = Vec<(u64, u64)>;
+
 impl SeriesLines {
+    /// The most lines of an answer.
+    fn max_lines(&self) -> usize {
+        (MAX_SERIES_CELLS / self.grid.count.max(1)).max(1)
+    }
+
     fn line(&mut self, key: LineKey) -> Result<usize, QueryError> {
         if let Some(at) = self.keys.get(&key) {
             return Ok(*at);
@@ -230,35 +267,100 @@ impl SeriesLines {
         Ok(at)
     }
 
-    /// Finds the line of each selected run.
+    /// Finds the line of each selected run. If there are more owners or jobs than an answer has lines,
+    /// those with the longest times have a line each, and the others have one line.
     fn read_runs(
         &mut self,
         connection: &Connection,
         scope: &QueryScope<'_>,
     ) -> Result<(), QueryError> {
-        let mut runs = BTreeMap::new();
+        if !self.assign_runs(connection, scope, None)? {
+            let longest = self.longest_lines(connection, scope)?;
+            self.assign_runs(connection, scope, Some(&longest))?;
+        }
+        Ok(())
+    }
+
+    /// Finds the line of each selected run; that of the others, if its own is not among `longest`,
+    /// which is sorted by hash. Returns whether all lines fit in an answer; else there are none.
+    fn assign_runs(
+        &mut self,
+        connection: &Connection,
+        scope: &QueryScope<'_>,
+        longest: Option<&[(u64, u64)]>,
+    ) -> Result<bool, QueryError> {
         let columns = match self.by {
             SeriesBy::Gpu | SeriesBy::Owner => RunColumns::User,
             SeriesBy::Job => RunColumns::All,
         };
-        for_each_selected_run(connection, scope, columns, |row| {
+        // There are few devices.
+        let max_lines = match self.by {
+            SeriesBy::Gpu => usize::MAX,
+            SeriesBy::Owner | SeriesBy::Job => self.max_lines(),
+        };
+        let mut runs = BTreeMap::new();
+        visit_runs(connection, scope, columns, &mut |run| {
             if runs.len() >= MAX_RUNS {
                 return Err(too_many_runs());
             }
-            let key = match self.by {
-                SeriesBy::Gpu => LineKey::Device(row.device()?),
-                SeriesBy::Owner => LineKey::Owner(row.owner()?),
-                SeriesBy::Job => {
-                    let of_boot = |job: &str| (row.boot().to_owned(), job.to_owned());
-                    LineKey::Job(row.job().map(of_boot), row.owner()?)
-                }
-            };
-            let line = self.line(key)?;
-            runs.insert(row.id()?, line);
+            if self.lines.len() > max_lines {
+                return Ok(());
+            }
+            let key = line_key(self.by, run)?;
+            let is_kept = longest.is_none_or(|longest| {
+                let hash = self.keys.hasher().hash_one(&key);
+                longest.binary_search_by_key(&hash, |(it, _)| *it).is_ok()
+            });
+            let line = self.line(if is_kept { key } else { LineKey::Others })?;
+            runs.insert(run.id()?, line);
             Ok(())
         })?;
-        self.runs = runs;
-        Ok(())
+        let fits = self.lines.len() <= max_lines;
+        if fits {
+            self.runs = runs;
+        } else {
+            self.keys.clear();
+            self.lines.clear();
+        }
+        Ok(fits)
+    }
+
+    /// The lines with the longest times, sorted by hash: one fewer than an answer has. Counts the
+    /// others.
+    fn longest_lines(
+        &mut self,
+        connection: &Connection,
+        scope: &QueryScope<'_>,
+    ) -> Result<LineTimes, QueryError> {
+        let (since, until) = (scope.filter.since, scope.filter.until);
+        let mut times = LineTimes::new();
+        visit_runs(connection, scope, RunColumns::All, &mut |run| {
+            if times.len() >= MAX_RUNS {
+                return Err(too_many_runs());
+            }
+            let (from, to) = run.period(until)?;
+            let within = to.min(until).since(from.max(since)).as_millis();
+            // A run that began before the period had some of its time before it, too.
+            let total = u128::from(run.totals()?.total_ms());
+            let time = u64::try_from(within.min(total)).unwrap_or(u64::MAX);
+            let key = line_key(self.by, run)?;
+            times.push((self.keys.hasher().hash_one(&key), time));
+            Ok(())
+        })?;
+        times.sort_indirect_by_key(|(hash, _)| *hash);
+        times.dedup_by(|next, sum| {
+            let is_same = next.0 == sum.0;
+            if is_same {
+                sum.1 = sum.1.saturating_add(next.1);
+            }
+            is_same
+        });
+        times.sort_indirect_by_key(|(_, time)| Reverse(*time));
+        let kept = self.max_lines().saturating_sub(1);
+        self.summed = times.len().saturating_sub(kept);
+        times.truncate(kept);
+        times.sort_indirect_by_key(|(hash, _)| *hash);
+        Ok(times)
     }
 
     fn add_devices(
@@ -319,13 +421,16 @@ impl SeriesLines {
     fn finish(mut self, scope: &QueryScope<'_>) -> AuditSeries {
         let index = |line: &Line| match line.key {
             LineKey::Device(id) => scope.all_devices.get(&id).map(|device| device.gpu_index),
-            LineKey::Owner(_) | LineKey::Job(..) => None,
+            LineKey::Owner(_) | LineKey::Job(..) | LineKey::Others => None,
         };
-        self.lines
-            .sort_indirect_by_key(|line| (index(line), Reverse(line.device_ms())));
-        let most = (MAX_SERIES_CELLS / self.grid.count.max(1)).max(1);
-        let more = self.lines.len().saturating_sub(most);
-        let lines = self.lines.into_iter().take(most);
+        self.lines.sort_indirect_by_key(|line| {
+            let is_others = line.key == LineKey::Others;
+            (index(line), is_others, Reverse(line.device_ms()))
+        });
+        let max_lines = self.max_lines();
+        // Of devices the last ones are omitted.
+        let more = self.lines.len().saturating_sub(max_lines) + self.summed;
+        let lines = self.lines.into_iter().take(max_lines);
         AuditSeries {
             since: self.grid.since,
             step_ms: self.grid.step_ms.unsigned_abs(),
@@ -354,6 +459,7 @@ impl Line {
             }
             LineKey::Owner(owner) => (None, owner, None),
             LineKey::Job(job, owner) => (None, owner, job.map(|(_, name)| name)),
+            LineKey::Others => (None, None, None),
         };
         let buckets = self.buckets.into_iter();
         SeriesLine {

@@ -101,6 +101,9 @@ fn file_of_the_gateway_sets_nothing_until_a_key_is_uncommented() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("gateway.toml");
         std::fs::write(&file, text).unwrap();
+        // Whatever the umask of the test.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(&file, mode).unwrap();
         let words = ["gpukill-gateway", "--config", file.to_str().unwrap()];
         Settings::load(&Args::try_parse_from(words).unwrap())
     };

@@ -35,7 +35,7 @@ pub(super) fn evaluated_job(job: &Job) -> OwnedJob {
     }
 }
 
-fn target(pid: u32, job: Reading<Job>, fate: PlannedAction) -> KillTarget {
+fn target(pid: u32, job: Reading<Job>, action: PlannedAction) -> KillTarget {
     KillTarget {
         key: key(pid),
         name: "python".into(),
@@ -45,7 +45,7 @@ fn target(pid: u32, job: Reading<Job>, fate: PlannedAction) -> KillTarget {
         holds: Vec::new(),
         named: true,
         job,
-        action: fate,
+        action,
         overridden: None,
     }
 }
@@ -144,7 +144,7 @@ fn requests_the_job_with_time_before_sigkill() {
 fn plan_must_match_the_chosen_job() {
     let job = || Reading::Value(tree(99));
     let whole = || target(99, job(), end_action());
-    let of = |fate| plan(vec![whole(), target(100, job(), fate)]);
+    let plan_with = |action| plan(vec![whole(), target(100, job(), action)]);
     let is_there = BTreeSet::from([(100, 1_000)]);
     let zombie = || PlannedAction::Zombie(reaper());
     let whole_plan_veto = |why: &str| Some(PlanVeto::WholePlan(why.to_owned()));
@@ -152,7 +152,7 @@ fn plan_must_match_the_chosen_job() {
     let elsewhere = target(100, Reading::Value(tree(98)), end_action());
     let unknown = target(100, Reading::Failed("gone".into()), end_action());
     for (plan, there, why) in [
-        (of(end_action()), &is_there, None),
+        (plan_with(end_action()), &is_there, None),
         // A display server in the job does not protect the rest of the job.
         (
             plan(vec![
@@ -184,23 +184,23 @@ fn plan_must_match_the_chosen_job() {
             rest("process 98 is protected: it is Xorg"),
         ),
         (
-            of(PlannedAction::Protected(
+            plan_with(PlannedAction::Protected(
                 gpukill_proto::kill::ProtectionReason::always("it is Xorg"),
             )),
             &is_there,
             whole_plan_veto("process 100 is protected: it is Xorg"),
         ),
         (
-            of(PlannedAction::Denied("root".into())),
+            plan_with(PlannedAction::Denied("root".into())),
             &is_there,
             whole_plan_veto("process 100 cannot be ended: not permitted"),
         ),
         (
-            of(PlannedAction::Unclear("its start".into())),
+            plan_with(PlannedAction::Unclear("its start".into())),
             &is_there,
             rest("process 100 cannot be checked: its start"),
         ),
-        (of(zombie()), &is_there, None),
+        (plan_with(zombie()), &is_there, None),
         (
             plan(vec![target(100, job(), zombie())]),
             &is_there,
@@ -218,7 +218,7 @@ fn plan_must_match_the_chosen_job() {
         ),
         // The pid belongs to another process by now.
         (
-            of(end_action()),
+            plan_with(end_action()),
             &BTreeSet::from([(100, 999)]),
             whole_plan_veto("process 100 is not part of the plan"),
         ),

@@ -417,24 +417,24 @@ fn part_includes_its_end() {
 #[test]
 fn device_reported_with_or_without_holders() {
     let id = gpukill_proto::model::DeviceId("GPU-0".into());
-    let has_told = |world: &mut TestHost, ms: u64, change: fn(&mut GuardSample)| {
+    let is_reported = |world: &mut TestHost, ms: u64, change: fn(&mut GuardSample)| {
         let mut sample = world.next_sample(ms);
         change(&mut sample);
-        let mut sight = DeviceReporting::default();
-        sight.update(&sample, true);
-        sight.covers_all([&id])
+        let mut reporting = DeviceReporting::default();
+        reporting.update(&sample, true);
+        reporting.covers_all([&id])
     };
     let works = |sample: &mut GuardSample| {
         for device in sample.devices.values_mut() {
             (device.usage.held_ms, device.usage.busy_ms) = (0, 10_000);
         }
     };
-    assert!(has_told(&mut busy_host(), 0, |_| ()));
-    assert!(has_told(&mut busy_host(), SAMPLE_MS, works));
+    assert!(is_reported(&mut busy_host(), 0, |_| ()));
+    assert!(is_reported(&mut busy_host(), SAMPLE_MS, works));
     let mut unlisted = busy_host();
     unlisted.devices[0].reports_processes = false;
-    assert!(!has_told(&mut unlisted, SAMPLE_MS, |_| ()));
-    assert!(!has_told(&mut busy_host(), SAMPLE_MS, |it| it
+    assert!(!is_reported(&mut unlisted, SAMPLE_MS, |_| ()));
+    assert!(!is_reported(&mut busy_host(), SAMPLE_MS, |it| it
         .devices
         .clear()));
     let free = |sample: &mut GuardSample| {
@@ -442,8 +442,8 @@ fn device_reported_with_or_without_holders() {
             (device.usage.held_ms, device.usage.free_ms) = (0, 10_000);
         }
     };
-    assert!(has_told(&mut TestHost::new(1), SAMPLE_MS, free));
-    assert!(!has_told(&mut TestHost::new(1), SAMPLE_MS, works));
+    assert!(is_reported(&mut TestHost::new(1), SAMPLE_MS, free));
+    assert!(!is_reported(&mut TestHost::new(1), SAMPLE_MS, works));
 }
 
 #[test]

@@ -142,11 +142,11 @@ fn reused_parent_pid_makes_no_orphan() {
 
 #[test]
 fn ended_leader_is_known_from_history() {
-    let unasked = Holder {
+    let worker_of_ended_leader = Holder {
         group_leader_is_here: Failed("x".into()),
         ..worker(7)
     };
-    let mut left = device(vec![unasked]);
+    let mut left = device(vec![worker_of_ended_leader]);
     left.ended = vec![ended(60_190, 356, 7_800)];
     assert_eq!(suggested_pids(&left), [7]);
     // The leader released the device and is still running.

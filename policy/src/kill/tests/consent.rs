@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const ME: u32 = 1000;
 
-fn target(pid: u32, named: bool, fate: PlannedAction) -> KillTarget {
+fn target(pid: u32, named: bool, action: PlannedAction) -> KillTarget {
     KillTarget {
         key: ProcessKey {
             pid,
@@ -28,7 +28,7 @@ fn target(pid: u32, named: bool, fate: PlannedAction) -> KillTarget {
         }],
         named,
         job: Reading::Unsupported,
-        action: fate,
+        action,
         overridden: None,
     }
 }
@@ -181,13 +181,13 @@ fn surprising_single_process_is_asked_about() {
 
 fn targets() -> impl Strategy<Value = Vec<KillTarget>> {
     let one = (any::<bool>(), 0..3u8, any::<bool>(), any::<bool>());
-    let made = |(named, fate, own, holds): (bool, u8, bool, bool)| {
-        let fate = match fate {
+    let made = |(named, action, own, holds): (bool, u8, bool, bool)| {
+        let action = match action {
             0 => PlannedAction::End(vec![KillSignal::Terminate]),
             1 => PlannedAction::Protected(gpukill_proto::kill::ProtectionReason::always("x")),
             _ => PlannedAction::Denied("bob".into()),
         };
-        let mut target = target(1, named, fate);
+        let mut target = target(1, named, action);
         if !own {
             target.owner = Reading::Value("bob".into());
         }
@@ -204,7 +204,7 @@ proptest! {
     /// pid, is ended without a question. `--yes` is never asked, and off a terminal no question is
     /// asked.
     #[test]
-    fn nothing_surprising_ends_unasked(
+    fn nothing_surprising_ends_without_a_question(
         targets in targets(),
         by_pid in any::<bool>(),
         [batch, yes, can_ask] in any::<[bool; 3]>(),

@@ -133,9 +133,9 @@ fn root_may_override_most_protection() {
     let root = caller(0, &[]);
     for pid in [1, 90, 302] {
         let plan = ask(&root, pids(&[pid]), KillScope::Process).unwrap();
-        let fate = &plan.targets[0].action;
-        let is_kept = matches!(fate, PlannedAction::Protected(it) if !it.root_may_override);
-        assert!(is_kept, "{pid}: {fate:?}");
+        let action = &plan.targets[0].action;
+        let is_kept = matches!(action, PlannedAction::Protected(it) if !it.root_may_override);
+        assert!(is_kept, "{pid}: {action:?}");
         assert_eq!(plan.targets[0].overridden, None);
     }
     let plan = ask(&root, pids(&[300]), KillScope::Process).unwrap();

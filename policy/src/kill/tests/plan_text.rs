@@ -78,7 +78,7 @@ fn target_text(target: &KillTarget) -> String {
         format!("GPU {} {memory}", hold.index)
     });
     let holds: Vec<String> = holds.collect();
-    let fate = match &target.action {
+    let action = match &target.action {
         PlannedAction::End(signals) => {
             let signals: Vec<String> = signals.iter().map(ToString::to_string).collect();
             format!("ends by {}", signals.join(", "))
@@ -97,7 +97,7 @@ fn target_text(target: &KillTarget) -> String {
     let job = target.job.known().map_or("?".into(), ToString::to_string);
     let owner = target.owner.known().map_or("?", String::as_str);
     let what = format!(
-        "{:>6} {:<15} {owner:<8} {named:<5} {:<9} {job:<20} {fate}",
+        "{:>6} {:<15} {owner:<8} {named:<5} {:<9} {job:<20} {action}",
         target.key.pid,
         target.name,
         holds.join(", "),

@@ -270,7 +270,7 @@ fn reached_process_with_unknown_job_ends() {
     }
     let mut test_host = test_host.with_jobs();
     test_host.process_mut(320).job = Reading::Failed("x".into());
-    let fates = |pids: &[u32]| -> Vec<bool> {
+    let are_ended = |pids: &[u32]| -> Vec<bool> {
         let plan = test_host.plan(&alice(), &request(super::fixture::pids(pids), Job));
         let targets = plan.unwrap().targets;
         targets
@@ -278,9 +278,9 @@ fn reached_process_with_unknown_job_ends() {
             .map(|target| matches!(target.action, PlannedAction::End(_)))
             .collect()
     };
-    assert_eq!(fates(&[320]), [false]);
-    assert_eq!(fates(&[310]), [true, true, true]);
-    assert_eq!(fates(&[310, 320]), [true, true, true]);
+    assert_eq!(are_ended(&[320]), [false]);
+    assert_eq!(are_ended(&[310]), [true, true, true]);
+    assert_eq!(are_ended(&[310, 320]), [true, true, true]);
 }
 
 #[test]
@@ -322,14 +322,14 @@ fn unknown_user_needs_an_operator() {
     test_host.list_process(300, 0, 1);
     let mut test_host = test_host.with_jobs();
     test_host.process_mut(300).uids = Reading::Failed("x".into());
-    let fate = |caller: Caller| {
+    let action_for = |caller: Caller| {
         let plan = test_host.plan(&caller, &request(pids(&[300]), Process));
         plan.unwrap().targets.remove(0).action
     };
     let unclear = PlannedAction::Unclear("its owner is not known".into());
-    assert_eq!(fate(alice()), unclear);
+    assert_eq!(action_for(alice()), unclear);
     assert_eq!(
-        fate(olga()),
+        action_for(olga()),
         PlannedAction::End(vec![KillSignal::Terminate])
     );
 }

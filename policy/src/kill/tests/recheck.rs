@@ -432,9 +432,9 @@ fn targets_without_end_are_vetoed() {
             Outcome::Zombie(reaper),
         ),
     ];
-    for (fate, expected) in cases {
+    for (action, expected) in cases {
         let target = KillTarget {
-            action: fate,
+            action,
             ..target(&test_host, 300)
         };
         let found = veto_for(

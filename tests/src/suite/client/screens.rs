@@ -118,30 +118,28 @@ fn list_details_shows_processes_and_unattributed_memory() {
         (
             "100",
             &[
-                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE             \
-                COMMAND",
-                "   0  48213  root                     40.0G  50%      Ns  session 3         \
-                python train.py --model…",
-                "   0  48214  root                     23.0G  48%      Ns  session 3         \
-                python train.py --model…",
-                "   0  50001  root                      512M   0%      Ns  session 3         \
-                tensorboard --logdir ru…",
-                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/01234567…  \
-                jupyter-lab --no-browser",
-                "   2      –  –                        35.0G  unattributed: gpukillctl holders \
-                --gpu 2",
+                " GPU    PID  USER                MEMORY   SM  ON GPU  WHERE           COMMAND",
+                "   0  48213  root                 40.0G  50%      Ns  session 3       python \
+                train.py --model llama…",
+                "   0  48214  root                 23.0G  48%      Ns  session 3       python \
+                train.py --model llama…",
+                "   0  50001  root                  512M   0%      Ns  session 3       tensorboard \
+                --logdir runs",
+                "   1  51002  container 0123456…   49.0G   0%      Ns  docker/012345…  jupyter-lab \
+                --no-browser",
+                "   2      –  –                    35.0G  unattributed: gpukillctl holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
         (
             "80",
             &[
-                " GPU    PID  USER                MEMORY   SM  ON GPU  COMMAND",
-                "   0  48213  root                 40.0G  50%      Ns  python train.py --model l…",
-                "   0  48214  root                 23.0G  48%      Ns  python train.py --model l…",
-                "   0  50001  root                  512M   0%      Ns  tensorboard --logdir runs",
-                "   1  51002  container 0123456…   49.0G   0%      Ns  jupyter-lab --no-browser",
-                "   2      –  –                    35.0G  unattributed: holders --gpu 2",
+                " GPU    PID  USER            MEMORY   SM  ON GPU  COMMAND",
+                "   0  48213  root             40.0G  50%      Ns  python train.py --model llama…",
+                "   0  48214  root             23.0G  48%      Ns  python train.py --model llama…",
+                "   0  50001  root              512M   0%      Ns  tensorboard --logdir runs",
+                "   1  51002  container 012…   49.0G   0%      Ns  jupyter-lab --no-browser",
+                "   2      –  –                35.0G  unattributed: holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),

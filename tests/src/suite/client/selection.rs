@@ -133,9 +133,9 @@ fn no_match_exits_8_nonsense_exits_3() {
         ),
         (&["--vendor", "amd"], 8, "no amd GPU here"),
         (
-            &["--user", "zoe"],
+            &["--user", "no-such-person"],
             8,
-            "no GPU here is used by processes of zoe",
+            "no GPU here is used by processes of no-such-person: no user is called no-such-person",
         ),
         (
             &["--user", "nobody"],

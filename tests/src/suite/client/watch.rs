@@ -64,12 +64,13 @@ fn unknown_user_waits_unknown_gpu_fails() {
         let whole = [&["list", "--watch", "1", "-o", "ndjson"], arguments].concat();
         RunningProgram::start(&mut test_box.client_command(&whole))
     };
-    let nobody = watch(&["--user", "zoe"]);
+    let nobody = watch(&["--user", "no-such-person"]);
     let document: Value = serde_json::from_str(&nobody.next_line()).unwrap();
     assert_eq!(document["procs"], json!([]));
     assert_eq!(
         nobody.next_error_line(),
-        "warning: no GPU here is used by processes of zoe"
+        "warning: no GPU here is used by processes of no-such-person: no user is called \
+         no-such-person"
     );
     nobody.signal(Signal::INT);
     assert_eq!(nobody.wait().0, 0);

@@ -1,9 +1,12 @@
 //! The Unix socket, and sockets that systemd passes.
 
-use gpukill_tests::harness::{HttpResponse, RunningProgram, TestBox, eventually, skip};
+use gpukill_tests::harness::{
+    HttpResponse, RunningProgram, TestBox, eventually, gateway_uid, skip,
+};
 use rustix::process::Signal;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 fn healthy(mut stream: impl std::io::Read + std::io::Write) -> u16 {
@@ -15,7 +18,7 @@ fn healthy(mut stream: impl std::io::Read + std::io::Write) -> u16 {
 #[test]
 fn unix_socket_answers_and_a_dead_one_is_replaced() {
     let test_box = TestBox::new();
-    let path = test_box.path("gateway.sock");
+    let path = test_box.gateway_directory().join("gateway.sock");
     let listen = format!("unix:{}", path.display());
     for _ in 0..2 {
         let mut command = test_box.gateway_command("");
@@ -53,11 +56,14 @@ fn sockets_of_systemd_take_the_place_of_the_settings() {
         return skip("there is no python3");
     }
     let test_box = TestBox::new();
-    let path = test_box.path("passed.sock");
+    let path = test_box.gateway_directory().join("passed.sock");
     let gateway = test_box.gateway_command("[http]\nlisten = [\"127.0.0.1:1\"]\n");
     let mut command = Command::new("python3");
     command.args(["-c", PASS_SOCKETS]).arg(&path);
     command.arg(gateway.get_program()).args(gateway.get_args());
+    if let Some(uid) = gateway_uid() {
+        command.uid(uid).gid(uid);
+    }
     let program = RunningProgram::start(&mut command);
     let port: u16 = program.next_line().parse().unwrap();
     assert_eq!(

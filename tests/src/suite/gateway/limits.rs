@@ -1,26 +1,72 @@
 //! Limits of connections and requests, and refused settings.
 
+use super::stand_in_daemon::StandInDaemon;
 use super::wait_until_ready;
-use gpukill_tests::harness::{CommandOutput, Gateway, HttpResponse, TestBox, eventually};
+use gpukill_tests::harness::{CommandOutput, Gateway, TestBox, eventually};
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 #[test]
-fn connections_of_one_peer_are_limited() {
+fn callers_of_one_peer_are_limited() {
     let test_box = TestBox::new();
+    let _daemon = test_box.start();
     let gateway = Gateway::start(&test_box, "");
-    let mut held: Vec<_> = (0..32).map(|_| gateway.connect()).collect();
-    eventually("a connection is one too many", || {
-        let refused = HttpResponse::read(gateway.connect());
-        assert_eq!(refused.status, 503);
-        assert_eq!(refused.header("retry-after"), Some("5"));
-        assert!(refused.text().contains("too many connections"));
-        Some(())
-    });
-    held.truncate(30);
+    wait_until_ready(&gateway);
+    let mut streams: Vec<_> = (0..32).map(|_| gateway.live()).collect();
+    let refused = gateway.get("/api/v1/gpus");
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("5"))
+    );
+    assert!(refused.text().contains("too many connections"));
+    // Health checks take no place.
+    assert_eq!(gateway.get("/-/healthy").status, 200);
+    streams.truncate(30);
     eventually("there is room again", || {
-        (gateway.get("/-/healthy").status == 200).then_some(())
+        (gateway.get("/api/v1/gpus").status == 200).then_some(())
     });
+    let metrics = gateway.get("/metrics").text();
+    let name = "gpukill_gateway_connections_refused_total ";
+    let refused = metrics.lines().find_map(|line| line.strip_prefix(name));
+    assert!(refused.is_some_and(|count| count != "0"), "{metrics}");
+}
+
+#[test]
+fn connections_without_a_request_make_room() {
+    let test_box = TestBox::new();
+    let _daemon = test_box.start();
+    let gateway = Gateway::start(&test_box, "");
+    wait_until_ready(&gateway);
+    let mut stream = gateway.live();
+    let silent: Vec<_> = (0..140).map(|_| gateway.connect()).collect();
+    for _ in 0..50 {
+        assert_eq!(gateway.get("/api/v1/gpus").status, 200);
+    }
+    let _ = stream.next_named("snapshot");
+    // The oldest were closed.
+    let mut first = &silent[0];
+    assert_eq!(first.read(&mut [0]).unwrap_or_default(), 0);
+}
+
+#[test]
+fn daemon_that_does_not_wait_is_asked_with_pauses() {
+    let test_box = TestBox::new();
+    let daemon = StandInDaemon::start(&test_box.socket(), 1);
+    let gateway = Gateway::start(&test_box, "");
+    wait_until_ready(&gateway);
+    daemon.answer_at_once();
+    let first = daemon.snapshot_requests();
+    let began = Instant::now();
+    eventually("the daemon is asked again", || {
+        (daemon.snapshot_requests() >= first + 4).then_some(())
+    });
+    // At most one of the pauses had begun before.
+    assert!(
+        began.elapsed() >= Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(gateway.get("/-/ready").status, 200);
 }
 
 #[test]

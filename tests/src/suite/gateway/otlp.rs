@@ -4,6 +4,7 @@
 use super::{busy_box, wait_until_ready};
 use gpukill_tests::harness::{
     CommandOutput, Gateway, OtlpPoint, OtlpPush, OtlpServer, RunningProgram, TestBox, TestProcess,
+    gateway_uid, give_to_gateway,
 };
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -267,6 +268,7 @@ fn secret_headers_are_sent_and_never_logged() {
     let _daemon = test_box.start();
     let file = test_box.path("headers");
     std::fs::write(&file, "# a token\nAuthorization: Bearer abcdef123\n").unwrap();
+    give_to_gateway(&file);
     let set_mode = |mode| std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
     let server = OtlpServer::start();
     let settings = settings(
@@ -280,7 +282,7 @@ fn secret_headers_are_sent_and_never_logged() {
     let refused = check(&settings);
     assert_eq!(refused.code, 3);
     assert!(
-        refused.stderr.contains("every user has access to it"),
+        refused.stderr.contains("every user may read it"),
         "{refused:?}"
     );
     set_mode(0o600);
@@ -306,4 +308,83 @@ fn secret_headers_are_sent_and_never_logged() {
     assert_eq!(code, 0);
     lines.extend(more);
     assert!(!lines.concat().contains("abcdef123"), "{lines:?}");
+}
+
+/// The owner and the mode of a directory of credentials and of a credential in it, and whether the
+/// unit can read that.
+struct CredentialCase {
+    owner: Option<u32>,
+    group: Option<u32>,
+    directory: u32,
+    file: u32,
+    is_readable: bool,
+}
+
+#[test]
+fn credential_of_systemd_is_read_as_each_version_makes_it() {
+    let own = gateway_uid();
+    let mut cases = vec![
+        // A file system without ACLs: systemd gives the file to the user of the unit.
+        CredentialCase {
+            owner: own,
+            group: own,
+            directory: 0o500,
+            file: 0o400,
+            is_readable: true,
+        },
+        CredentialCase {
+            owner: own,
+            group: own,
+            directory: 0o500,
+            file: 0o404,
+            is_readable: false,
+        },
+    ];
+    if own.is_some() {
+        // With an ACL for the user: the bits of the group show it.
+        cases.push(CredentialCase {
+            owner: Some(0),
+            group: own,
+            directory: 0o550,
+            file: 0o440,
+            is_readable: true,
+        });
+        // Where systemd could do neither.
+        cases.push(CredentialCase {
+            owner: Some(0),
+            group: Some(0),
+            directory: 0o555,
+            file: 0o400,
+            is_readable: false,
+        });
+    }
+    for case in cases {
+        let test_box = TestBox::new();
+        let directory = test_box.path("credentials");
+        let file = directory.join("otlp-headers");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(&file, "Authorization: Bearer abcdef123\n").unwrap();
+        for (path, mode) in [(&file, case.file), (&directory, case.directory)] {
+            std::os::unix::fs::chown(path, case.owner, case.group).unwrap();
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        let settings =
+            "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\nheaders_file = \"otlp-headers\"\n";
+        let mut command = test_box.notify_command(settings);
+        command.env("CREDENTIALS_DIRECTORY", &directory);
+        let checked = CommandOutput::run(command.arg("--check-config"));
+        let expected = if case.is_readable { 0 } else { 3 };
+        assert_eq!(checked.code, expected, "{:o}: {checked:?}", case.file);
+        let is_closed = checked
+            .stderr
+            .contains("has not given the user of the unit access");
+        assert_eq!(
+            is_closed,
+            case.owner == Some(0) && !case.is_readable,
+            "{checked:?}"
+        );
+        assert!(!checked.stderr.contains("abcdef123"), "{checked:?}");
+        // The box can be removed again.
+        std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
+    }
 }

@@ -7,6 +7,8 @@ use gpukill_tests::harness::{
 };
 use rustix::process::Signal;
 use serde_json::json;
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,6 +90,50 @@ fn rules_are_edited_with_the_rights_of_the_caller() {
             "{problem}"
         );
     }
+}
+
+#[test]
+fn other_users_cannot_lock_the_owner_out() {
+    let test_box = TestBox::new();
+    let _daemon = test_box.start();
+    let (gateway, token) = Gateway::start_personal(&test_box);
+    wait_until_ready(&gateway);
+    let mut stream = gateway.live_as(&token);
+    // Requests without the token are no better than none.
+    let address = gateway.address();
+    let wrong = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    for request in ["", &wrong] {
+        let held: Vec<_> = (0..140)
+            .map(|_| {
+                let mut connection = gateway.connect();
+                // The gateway may have closed it for others.
+                let _ = connection.write_all(request.as_bytes());
+                connection
+            })
+            .collect();
+        for _ in 0..50 {
+            assert_eq!(gateway.get_as("/api/v1/gpus", &token).status, 200);
+        }
+        let _ = stream.next_named("snapshot");
+        drop(held);
+    }
+}
+
+#[test]
+fn port_that_is_taken_is_named_with_a_remedy() {
+    let test_box = TestBox::new();
+    let _daemon = test_box.start();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let refused = test_box.ctl(&["web", "--port", &port.to_string()]);
+    assert_eq!(
+        (refused.code, refused.stdout.as_str()),
+        (1, ""),
+        "{refused:?}"
+    );
+    let why = format!("another program uses port {port}: choose another port with --port");
+    assert!(refused.stderr.contains(&why), "{refused:?}");
+    assert!(!refused.stderr.contains("os error"), "{refused:?}");
 }
 
 #[test]

@@ -159,7 +159,8 @@ struct TableRequest<'a> {
     /// `None` if there is no such route.
     route: Option<(&'a str, u16)>,
     is_own_host: bool,
-    is_own_origin: bool,
+    /// Whether no page of another site sends it, as far as the gateway sees.
+    is_own_site: bool,
     /// The level of the token; `None` for one that is missing or wrong.
     token: Option<Level>,
 }
@@ -172,7 +173,7 @@ impl TableRequest<'_> {
         let held = self.token.unwrap_or(Level::Nothing);
         let status = match self.route {
             _ if !self.is_own_host => 421,
-            _ if !is_read && !self.is_own_origin => 403,
+            _ if !self.is_own_site => 403,
             _ if needed > held && self.token.is_none() => 401,
             _ if needed > held => 403,
             None => 404,
@@ -202,24 +203,32 @@ fn check_table(gateway: &Gateway, pid: u32, tokens: &[(&str, Option<Level>)]) {
     });
     let own = gateway.address().to_string();
     let own_origin = format!("http://{own}");
+    let other_origin = Some(("origin", "http://evil.example.org"));
+    let rows = [
+        ("GET", None, true),
+        ("HEAD", None, true),
+        // A browser shows no other site the answer.
+        ("GET", other_origin, true),
+        ("GET", Some(("sec-fetch-site", "cross-site")), false),
+        ("POST", None, true),
+        ("POST", Some(("origin", own_origin.as_str())), true),
+        ("POST", other_origin, false),
+        ("POST", Some(("sec-fetch-site", "same-site")), false),
+        ("PUT", None, true),
+        ("PATCH", None, true),
+        ("DELETE", None, true),
+        ("OPTIONS", Some(("origin", "null")), false),
+    ];
     for (path, route) in routes.chain([("/nowhere".to_owned(), None)]) {
         for host in [own.as_str(), "evil.example.org"] {
-            for (method, origin) in [
-                ("GET", ""),
-                ("HEAD", ""),
-                ("GET", "http://evil.example.org"),
-                ("POST", ""),
-                ("POST", own_origin.as_str()),
-                ("POST", "http://evil.example.org"),
-                ("DELETE", ""),
-            ] {
+            for (method, sent_by, is_own_site) in rows {
                 for (token, level) in tokens {
                     let request = TableRequest {
                         method,
                         path: &path,
                         route,
                         is_own_host: host == own,
-                        is_own_origin: origin.is_empty() || origin == own_origin,
+                        is_own_site,
                         token: *level,
                     };
                     let expected = request.expected();
@@ -229,10 +238,10 @@ fn check_table(gateway: &Gateway, pid: u32, tokens: &[(&str, Option<Level>)]) {
                     }
                     let bearer = format!("Bearer {token}");
                     let mut headers = vec![("host", host)];
-                    headers.extend((!origin.is_empty()).then_some(("origin", origin)));
+                    headers.extend(sent_by);
                     headers.extend((!token.is_empty()).then_some(("authorization", &*bearer)));
                     let answer = gateway.request(method, &path, &headers);
-                    let what = format!("{method} {path} host {host} origin {origin:?} {token:?}");
+                    let what = format!("{method} {path} host {host} {sent_by:?} {token:?}");
                     match expected {
                         Some(expected) => {
                             assert_eq!(answer.status, expected, "{what}: {}", answer.text());
@@ -255,12 +264,14 @@ fn every_route_checks_tokens() {
     let _daemon = test_box.start();
     let (scrapes, entry) = new_token(&test_box, &["prometheus", "--scope", "metrics"]);
     let (looks, other) = new_token(&test_box, &["grafana"]);
-    write_tokens(&test_box, &format!("{entry}{other}"));
+    let (late, ended) = new_token(&test_box, &["old", "--expires", "2026-01-01T00:00:00Z"]);
+    write_tokens(&test_box, &format!("{entry}{other}{ended}"));
     let gateway = Gateway::start(&test_box, "[access]\nanonymous = \"none\"\n");
     wait_until_ready(&gateway);
     let tokens = [
         ("", None),
         ("0123", None),
+        (&*late, None),
         (&*scrapes, Some(Level::Numbers)),
         (&*looks, Some(Level::Look)),
     ];

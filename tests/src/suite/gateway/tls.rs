@@ -2,7 +2,7 @@
 
 use super::tokens::{new_token, write_tokens};
 use super::wait_until_ready;
-use gpukill_tests::harness::{CommandOutput, Gateway, TestBox, eventually, skip};
+use gpukill_tests::harness::{CommandOutput, Gateway, TestBox, eventually, give_to_gateway, skip};
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,6 +24,7 @@ fn make_certificate(test_box: &TestBox) -> Option<()> {
     openssl.arg("-out").arg(test_box.path("cert.pem"));
     let made = CommandOutput::run(&mut openssl);
     assert_eq!(made.code, 0, "{made:?}");
+    give_to_gateway(test_box.path("key.pem"));
     // Whatever the umask of the test.
     let mode = Permissions::from_mode(0o644);
     std::fs::set_permissions(test_box.path("cert.pem"), mode).unwrap();
@@ -82,6 +83,25 @@ fn beyond_loopback_requests_are_encrypted_and_need_a_token() {
     });
     std::fs::write(test_box.path("cert.pem"), first).unwrap();
     assert_eq!(status(&test_box, &gateway, "/-/healthy", ""), Err(60));
+}
+
+#[test]
+fn handshakes_that_do_not_go_on_make_room() {
+    let test_box = TestBox::new();
+    if make_certificate(&test_box).is_none() {
+        return;
+    }
+    let _daemon = test_box.start();
+    let (token, entry) = new_token(&test_box, &["a"]);
+    write_tokens(&test_box, &entry);
+    let gateway = Gateway::start_at(&test_box, &settings(&test_box), "0.0.0.0:0");
+    eventually("the gateway is ready", || {
+        (status(&test_box, &gateway, "/-/ready", "") == Ok(200)).then_some(())
+    });
+    let _silent: Vec<_> = (0..140).map(|_| gateway.connect()).collect();
+    for _ in 0..5 {
+        assert_eq!(status(&test_box, &gateway, "/metrics", &token), Ok(200));
+    }
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! The WebSocket: the same events as the stream, and how each side ends it.
 
+use super::stand_in_daemon::StandInDaemon;
 use super::{busy_box, wait_until_ready};
-use gpukill_tests::harness::{Gateway, HttpResponse, TestProcess};
+use gpukill_tests::harness::{Gateway, HttpResponse, TestBox, TestProcess};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+const CONTINUED: u8 = 0;
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
@@ -59,10 +61,22 @@ impl Socket {
         Some(bytes)
     }
 
-    /// The next frame: its kind and its data. `None` at the end of the connection.
+    /// The next message: its kind and its data. `None` at the end of the connection.
     fn next_frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        let (kind, mut data, mut is_last) = self.next_part()?;
+        while !is_last {
+            let (next_kind, next_data, is_next_last) = self.next_part()?;
+            assert_eq!(next_kind, CONTINUED);
+            data.extend(next_data);
+            is_last = is_next_last;
+        }
+        Some((kind, data))
+    }
+
+    /// The next frame: its kind, its data, and whether it is the last of its message.
+    fn next_part(&mut self) -> Option<(u8, Vec<u8>, bool)> {
         let head = self.read(2)?;
-        assert_eq!(head[0] & 0xf0, 0x80, "a whole frame");
+        assert_eq!(head[0] & 0x70, 0, "no extension");
         let length = match head[1] {
             126 => self.read(2)?,
             127 => self.read(8)?,
@@ -71,7 +85,8 @@ impl Socket {
         let length = length
             .iter()
             .fold(0, |all, byte| (all << 8) | usize::from(*byte));
-        Some((head[0] & 0x0f, self.read(length)?))
+        let is_last = head[0] & 0x80 != 0;
+        Some((head[0] & 0x0f, self.read(length)?, is_last))
     }
 
     /// The next event with this name.
@@ -140,8 +155,33 @@ fn messages_are_the_events_of_the_stream() {
 }
 
 #[test]
+fn long_snapshot_is_the_same_in_every_form() {
+    let test_box = TestBox::new();
+    let daemon = StandInDaemon::start(&test_box.socket(), 200);
+    let gateway = Gateway::start(&test_box, "");
+    wait_until_ready(&gateway);
+    let snapshot = gateway.get("/api/v1/snapshot");
+    assert!(snapshot.body.len() > 100_000, "{}", snapshot.body.len());
+    let length = snapshot.header("content-length").map(str::to_owned);
+    assert_eq!(length, Some(snapshot.body.len().to_string()));
+    let mut socket = Socket::open(&gateway, "/ws");
+    let (kind, first, is_last) = socket.next_part().expect("a frame");
+    assert_eq!((kind, is_last), (TEXT, false));
+    assert!(first.len() <= 32 << 10, "{}", first.len());
+    let (_, rest) = socket.next_frame().expect("the rest");
+    let message: Value = serde_json::from_slice(&[first, rest].concat()).unwrap();
+    assert_eq!(message["data"], snapshot.json());
+    let mut stream = gateway.live();
+    assert_eq!(stream.next_named("snapshot"), snapshot.json());
+    daemon.poll();
+    let event = socket.next_named("snapshot");
+    assert_eq!(event["data"]["polls"], 2);
+    assert_eq!(stream.next_named("snapshot"), event["data"]);
+}
+
+#[test]
 fn client_that_sends_data_is_disconnected() {
-    let test_box = gpukill_tests::harness::TestBox::new();
+    let test_box = TestBox::new();
     let _daemon = test_box.start();
     let gateway = Gateway::start(&test_box, "");
     wait_until_ready(&gateway);
@@ -159,7 +199,7 @@ fn client_that_sends_data_is_disconnected() {
 
 #[test]
 fn client_that_reads_no_answers_gets_no_further_ones() {
-    let test_box = gpukill_tests::harness::TestBox::new();
+    let test_box = TestBox::new();
     let _daemon = test_box.start();
     let gateway = Gateway::start(&test_box, "");
     wait_until_ready(&gateway);
@@ -178,7 +218,7 @@ fn client_that_reads_no_answers_gets_no_further_ones() {
 
 #[test]
 fn sockets_are_limited_and_only_own_pages_open_them() {
-    let test_box = gpukill_tests::harness::TestBox::new();
+    let test_box = TestBox::new();
     let _daemon = test_box.start();
     let gateway = Gateway::start(&test_box, "[http]\nmax_streams = 1\n");
     wait_until_ready(&gateway);

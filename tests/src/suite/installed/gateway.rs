@@ -3,7 +3,7 @@
 //! listener.
 
 use super::InstalledBox;
-use gpukill_tests::harness::{CommandOutput, eventually};
+use gpukill_tests::harness::{CommandOutput, eventually, skip};
 use serde_json::Value;
 use std::path::Path;
 
@@ -83,6 +83,29 @@ fn metrics_are_pushed_without_rights_and_once_more_at_the_stop() {
     eventually("the last push", || (pushes().len() == 2).then_some(()));
     assert_eq!(it.unit_property("gpukill-notify", "Result"), "success");
     it.run_as_root(&["systemctl", "stop", "collector"]);
+    assert_credential_is_read(&it);
+}
+
+/// gpukill-notify reads a credential wherever systemd gives the user of a unit access to it.
+fn assert_credential_is_read(it: &InstalledBox) {
+    let settings =
+        "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\nheaders_file = \"otlp-headers\"\n";
+    it.write("/etc/gpukill/gateway.toml", settings);
+    let unit = [
+        "systemd-run",
+        "--quiet",
+        "--wait",
+        "--pipe",
+        "--uid=gpukill-notify",
+        "--property=LoadCredential=otlp-headers:/etc/gpukill/otlp-headers",
+    ];
+    let run = |command: &[&str]| it.run("root", &[&unit[..], command].concat());
+    let script = "cat \"$CREDENTIALS_DIRECTORY/otlp-headers\"";
+    if run(&["sh", "-c", script]).code != 0 {
+        return skip("systemd cannot give a credential to the user of a unit here");
+    }
+    let checked = run(&["gpukill-gateway", "notify", "--check-config"]);
+    assert_eq!(checked.code, 0, "{checked:?}");
 }
 
 #[test]

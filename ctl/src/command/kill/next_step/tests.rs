@@ -181,6 +181,35 @@ fn several_are_denied_only_when_all_are() {
 }
 
 #[test]
+fn several_denied_name_the_people_to_ask() {
+    let hint = |asks: [&str; 2]| {
+        let mut plan = planned(3, true);
+        for (target, ask) in plan.targets.iter_mut().zip(asks) {
+            target.action = PlannedAction::Denied(ask.into());
+        }
+        plan.targets[2].action = PlannedAction::Protected(
+            gpukill_proto::kill::ProtectionReason::always("it is process 1"),
+        );
+        match next_step(None, &plan, consent(true, true, false)) {
+            NextStep::Refuse(failure) => failure.hint(DaemonKind::Manual),
+            other => panic!("{other:?}"),
+        }
+    };
+    let bob = "bob, or someone in group ops";
+    assert_eq!(
+        hint([bob, bob]).as_deref(),
+        Some("ask bob, or someone in group ops")
+    );
+    assert_eq!(
+        hint([bob, "zoe, or someone in group ops"]).as_deref(),
+        Some(
+            "ask bob, or someone in group ops; the list names the people to ask for the other \
+             processes"
+        )
+    );
+}
+
+#[test]
 fn empty_plan_is_no_match_or_unknown() {
     let consent = consent(true, true, false);
     let mut plan = planned(0, false);

@@ -101,8 +101,11 @@ impl<'a> FrameOutput<'a> {
         } = annotated;
         let is_first = self.annotated.is_none();
         // Only the first frame reports missing users; later frames do not repeat it.
-        let may_be = |user: &str| !is_first || user_lookup::user_may_exist(user);
-        let SelectedSnapshot { snapshot, verdict } = self.wanted.select(snapshot, &may_be);
+        let unknown_user = |user: &str| match is_first {
+            true => user_lookup::unknown_user(user),
+            false => None,
+        };
+        let SelectedSnapshot { snapshot, verdict } = self.wanted.select(snapshot, &unknown_user);
         // A device that never existed is a mistake in the arguments. A device that existed a
         // moment ago may come back.
         let verdict = match verdict {

@@ -23,9 +23,10 @@ pub(super) fn lines(
     if !runs.is_empty() {
         lines.push(Line::default());
         let mut table = Table::new(columns());
+        let gaps = coverage.gaps.as_deref().unwrap_or_default();
         let mut has_gap = false;
         for run in runs.iter().rev() {
-            let unseen = unseen_time(run, &coverage.gaps);
+            let unseen = unseen_time(run, gaps);
             has_gap |= !unseen.is_zero();
             table.push(row(run, unseen, span.until, style));
         }

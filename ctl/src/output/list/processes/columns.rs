@@ -4,7 +4,7 @@ use super::{ProcessRow, ages, command_cell, container, location_cell, utilizatio
 use crate::output::list::columns::NamedColumn;
 use crate::output::list::gpus::{idle_time, time_since_use};
 use crate::output::owner_cells::{location, process_owner};
-use crate::output::style::{Density, Symbols};
+use crate::output::style::{Density, OutputStyle, Symbols};
 use crate::output::table::{Cell, Column, WhenNarrow};
 use crate::output::text::{Tone, escaped};
 use crate::output::value::{gpu, past_time, percent_cell, reading, size_cell};
@@ -31,15 +31,17 @@ impl NamedColumn for ProcessColumn {
 
 impl ProcessColumn {
     /// The column, for a table with this number of columns of marks.
-    pub(super) fn column(&self, density: Density, markers: usize) -> Column {
-        let when_narrow = match (self.name, density, markers) {
-            // Enough for a program and the beginning of its arguments; on a narrow terminal
-            // beside marks, for the program alone. With both marks, the pid has to do there.
+    pub(super) fn column(&self, style: &OutputStyle, markers: usize) -> Column {
+        // Less than the usual width of a terminal.
+        let is_tiny = matches!(style.width, Some(..80));
+        let when_narrow = match (self.name, style.density(), markers) {
+            // With both marks, a narrow terminal has room for the program alone, or the pid has to
+            // do.
             ("command", Density::Compact, 2..) => WhenNarrow::ShrinksThenGoes(8, 5),
-            ("command", Density::Compact, 1) => WhenNarrow::Shrinks(12),
-            ("command", Density::Compact, 0) | ("command", Density::Full, 1..) => {
-                WhenNarrow::Shrinks(26)
-            }
+            ("command", _, 1) if is_tiny => WhenNarrow::Shrinks(12),
+            ("command", _, 0) if is_tiny => WhenNarrow::Shrinks(26),
+            // `1 would end 14:03`
+            ("rule", Density::Compact, _) => WhenNarrow::Shrinks(17),
             // `memory, 1 would end 14:03`
             ("rule", Density::Full, 2..) => WhenNarrow::Shrinks(25),
             ("user", Density::Full, 2..) => WhenNarrow::Shrinks(7),
@@ -96,7 +98,8 @@ columns! {
         |row| location_cell(&location(&row.process.location), row.style.symbols);
     left "container" "CONTAINER" Stays =>
         |row| location_cell(&container(row.process), row.style.symbols);
-    left "command" "COMMAND" Shrinks(24) => command_cell;
+    // Enough for a program and the beginning of its arguments.
+    left "command" "COMMAND" Shrinks(30) => command_cell;
     right "uid" "UID" Stays => |row| reading(&row.process.uid, ToString::to_string);
     left "name" "NAME" Stays => |row| text(row, &row.process.name);
     right "cpu" "CPU" Stays => |row| percent_cell(&row.process.cpu);

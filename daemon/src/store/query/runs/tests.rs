@@ -578,7 +578,7 @@ const MIDNIGHT: i64 = MONDAY + 24 * HOUR;
 /// Samples of 25 s, one of which began 10 s before midnight. Process 1 is there all the time, 2
 /// until 320 s before midnight, 3 from 5 s after it on, 4 from 2 s until 12 s after it.
 fn over_midnight() -> SampleStore {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let at = |ms| Timestamp(MIDNIGHT + ms);
     let first_seen = |pid, name, ms| GpuProcess {
         first_seen: Reading::Value(at(ms)),
@@ -607,20 +607,20 @@ fn over_midnight() -> SampleStore {
             departure: Departure::Ended,
             last_seen: at(last_seen),
         });
-        stage.sample_with_departed(
+        store.sample_with_departed(
             (MIDNIGHT + from, 25_000),
             vec![device(0, 50, 100)],
             present.iter().map(|process| (*process).clone()).collect(),
             departed.into_iter().collect(),
         );
     }
-    stage
+    store
 }
 
 /// The parts of runs within a period, in milliseconds from midnight on: pid, start, end, how it
 /// ended, and device time.
 fn parts_within(
-    stage: &mut SampleStore,
+    store: &mut SampleStore,
     since: i64,
     until: i64,
 ) -> Vec<(u32, i64, i64, RunEnd, u64)> {
@@ -629,7 +629,7 @@ fn parts_within(
         ..query(between(since, until), RunUnit::Job)
     };
     let now = Timestamp(MIDNIGHT + 48 * HOUR);
-    let found = unresolved_runs(&mut stage.opened.connection, &query, &|_, _| true, now);
+    let found = unresolved_runs(&mut store.opened.connection, &query, &|_, _| true, now);
     let runs = found.unwrap().page.runs.into_iter();
     let from_midnight = |at: Timestamp| at.0 - MIDNIGHT;
     runs.map(|run| {
@@ -648,7 +648,7 @@ fn parts_within(
 #[test]
 fn days_divide_runs_without_a_rest() {
     use RunEnd::{Exited, Running};
-    let mut stage = over_midnight();
+    let mut store = over_midnight();
     let day = 24 * HOUR;
     let days = [(MONDAY, MIDNIGHT), (MIDNIGHT, MIDNIGHT + day)];
     let expected = [
@@ -663,9 +663,9 @@ fn days_divide_runs_without_a_rest() {
             (1, 0, day, Running, 300_000),
         ],
     ];
-    let device_ms = |stage: &mut SampleStore, (since, until): (i64, i64)| -> u64 {
+    let device_ms = |store: &mut SampleStore, (since, until): (i64, i64)| -> u64 {
         let filter = between(since, until);
-        let summary = summary(&mut stage.opened.connection, &filter, &|_, _| true).unwrap();
+        let summary = summary(&mut store.opened.connection, &filter, &|_, _| true).unwrap();
         summary
             .owners
             .iter()
@@ -675,48 +675,48 @@ fn days_divide_runs_without_a_rest() {
     for step in ["samples", "minutes"] {
         let mut sum = 0;
         for (period, expected) in days.into_iter().zip(&expected) {
-            let parts = parts_within(&mut stage, period.0, period.1);
+            let parts = parts_within(&mut store, period.0, period.1);
             assert_eq!(parts, *expected, "{step}");
             let of_day: u64 = parts.iter().map(|part| part.4).sum();
-            assert_eq!(of_day, device_ms(&mut stage, period), "{step}");
+            assert_eq!(of_day, device_ms(&mut store, period), "{step}");
             sum += of_day;
         }
-        assert_eq!(sum, device_ms(&mut stage, (MONDAY, MIDNIGHT + day)));
+        assert_eq!(sum, device_ms(&mut store, (MONDAY, MIDNIGHT + day)));
         let later = Timestamp(MIDNIGHT + 2 * MINUTE);
         let oldest = ["sample", "minute", "hour"].map(|table| match table {
             "sample" => (table, later),
             _ => (table, Timestamp(0)),
         });
-        while delete_before(&mut stage.opened.connection, oldest).unwrap() {}
+        while delete_before(&mut store.opened.connection, oldest).unwrap() {}
     }
     // A day in which nothing was recorded, and a period that ends before it starts.
     assert_eq!(
-        parts_within(&mut stage, MIDNIGHT + day, MIDNIGHT + 2 * day),
+        parts_within(&mut store, MIDNIGHT + day, MIDNIGHT + 2 * day),
         []
     );
-    assert_eq!(parts_within(&mut stage, MIDNIGHT, MONDAY), []);
+    assert_eq!(parts_within(&mut store, MIDNIGHT, MONDAY), []);
 }
 
 #[test]
 fn run_with_times_of_another_clock_is_in_the_day_of_its_samples() {
-    let mut stage = over_midnight();
+    let mut store = over_midnight();
     // The clock was years ahead when two of the runs began, and years behind when they ended.
     let (ahead, behind) = (MIDNIGHT + 9_000 * HOUR, MONDAY - 9_000 * HOUR);
-    stage.execute(&format!(
+    store.execute(&format!(
         "UPDATE run SET first_at = {ahead} WHERE id <= 2;
          UPDATE run SET ended_at = {behind} WHERE id <= 2 AND ended_at IS NOT NULL"
     ));
-    let parts = parts_within(&mut stage, MONDAY, MIDNIGHT);
+    let parts = parts_within(&mut store, MONDAY, MIDNIGHT);
     let pids: BTreeSet<u32> = parts.iter().map(|part| part.0).collect();
     assert_eq!(pids, [1, 2, 3, 4].into());
 }
 
 #[test]
 fn process_beside_a_busy_one_of_its_owner_has_times_of_its_own() {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let present = [process(0, 1, "alice", 80), process(0, 2, "alice", 0)];
     // The last sample is in no minute yet.
-    stage.samples(
+    store.samples(
         MONDAY,
         MONDAY + 10 * MINUTE,
         30_000,
@@ -726,7 +726,7 @@ fn process_beside_a_busy_one_of_its_owner_has_times_of_its_own() {
     let mut times = |unit| {
         let query = query(between(MONDAY, MONDAY + HOUR), unit);
         let now = Timestamp(MONDAY + HOUR);
-        let found = unresolved_runs(&mut stage.opened.connection, &query, &|_, _| true, now);
+        let found = unresolved_runs(&mut store.opened.connection, &query, &|_, _| true, now);
         let runs = found.unwrap().page.runs.into_iter();
         let mut times: Vec<_> = runs
             .map(|run| {

@@ -148,6 +148,42 @@ fn job_of_another_boot_is_another_job() {
 }
 
 #[test]
+fn shortest_lines_beyond_an_answer_are_summed() {
+    let mut store = SampleStore::new();
+    let devices = [device(0, 90, 100)];
+    let names: Vec<String> = (1..=12).map(|length| "x".repeat(length)).collect();
+    // Each process runs a minute longer than the one before.
+    for minute in 0_u32..12 {
+        let present = (1_u32..).zip(&names).filter(|(pid, _)| *pid > minute);
+        let processes: Vec<_> = present
+            .map(|(pid, name)| process(0, pid, name, 5))
+            .collect();
+        let from = MONDAY + i64::from(minute) * MINUTE;
+        store.samples(from, from + MINUTE, TEN_SECONDS, &devices, &processes);
+    }
+    store.execute("UPDATE process SET job = 'tree ' || pid");
+    let filter = between(MONDAY, MONDAY + 5 * HOUR);
+    for by in [SeriesBy::Owner, SeriesBy::Job] {
+        let series = asked(&store, &query(filter.clone(), by, 2_000)).unwrap();
+        let buckets = series.lines[0].buckets.len();
+        assert_eq!((buckets, MAX_SERIES_CELLS / buckets), (1_800, 9));
+        let held = series.lines.iter().map(|line| {
+            let held = line.buckets.iter().map(SeriesBucket::held_ms);
+            held.sum::<u64>() / 60_000
+        });
+        let held: Vec<u64> = held.collect();
+        assert_eq!(held, [12, 11, 10, 9, 8, 7, 6, 5, 4 + 3 + 2 + 1], "{by:?}");
+        assert_eq!(series.summed_lines(8), Some(4));
+        assert_eq!(series.summed_lines(7), None);
+        let others = &series.lines[8];
+        assert_eq!((&others.owner, &others.job), (&None, &None));
+        // Four processes with 5 MiB each.
+        let memory = others.buckets[0].memory.map(|value| value.mean);
+        assert_eq!(memory, Some(Bytes::mib(20).0));
+    }
+}
+
+#[test]
 fn filter_for_processes_leaves_out_the_others() {
     let filter = AuditFilter {
         user: Some("alice".into()),

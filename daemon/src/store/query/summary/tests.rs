@@ -76,22 +76,22 @@ fn used(busy_ms: u64, idle_ms: u64, memory_mib_s: u64, most: u64, runs: u64) -> 
 /// Two hours and ten minutes from Monday, 1:00 on: alice works on GPU 0 with two processes; bob
 /// holds GPU 1 with one process, until 2:00.
 fn two_hours() -> SampleStore {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let alices = [process(0, 1, "alice", 90), process(0, 2, "alice", 10)];
     let bobs = process(1, 3, "bob", 0);
     let one = MONDAY + HOUR;
     let devices = [device(0, 90, 100), device(1, 0, 7)];
     let all = [alices[0].clone(), alices[1].clone(), bobs];
-    stage.samples(one, one + HOUR, TEN_SECONDS, &devices, &all);
+    store.samples(one, one + HOUR, TEN_SECONDS, &devices, &all);
     let end = one + 2 * HOUR + 10 * MINUTE;
     let devices = [device(0, 90, 300), device(1, 0, 0)];
-    stage.samples(one + HOUR, end, TEN_SECONDS, &devices, &alices);
-    stage
+    store.samples(one + HOUR, end, TEN_SECONDS, &devices, &alices);
+    store
 }
 
 #[test]
 fn sums_devices_owners_programs_and_hours() {
-    let stage = two_hours();
+    let store = two_hours();
     let until = MONDAY + 3 * HOUR + 10 * MINUTE;
     let all_ms = 2 * HOUR_MS + 600_000;
     let mut hours = vec![UsageTimes::default(); 24];
@@ -144,7 +144,7 @@ fn sums_devices_owners_programs_and_hours() {
         }],
         gaps: Vec::new(),
     };
-    assert_eq!(stage.summary(&all_times()), expected);
+    assert_eq!(store.summary(&all_times()), expected);
 }
 
 /// The device time of each owner and of each device, in seconds.
@@ -163,7 +163,7 @@ fn seconds(summary: &AuditSummary) -> (Vec<(Option<String>, u64)>, Vec<u64>) {
 
 #[test]
 fn filters_owners_and_devices() {
-    let mut stage = two_hours();
+    let mut store = two_hours();
     let contained = GpuProcess {
         job: Value(gpukill_proto::model::Job::Tree(
             gpukill_proto::model::ProcessKey {
@@ -175,7 +175,7 @@ fn filters_owners_and_devices() {
         ..process(0, 7, "carol", 50)
     };
     let end = MONDAY + 3 * HOUR + 10 * MINUTE;
-    stage.sample(
+    store.sample(
         end,
         TEN_SECONDS,
         vec![device(0, 90, 1)],
@@ -244,7 +244,7 @@ fn filters_owners_and_devices() {
         (between(0, MONDAY), owner_times(&[]), vec![]),
     ];
     for (filter, owners, devices) in cases {
-        let summary = stage.summary(&filter);
+        let summary = store.summary(&filter);
         assert_eq!(seconds(&summary), (owners, devices), "{filter:?}");
     }
     let wrong = AuditFilter {
@@ -252,16 +252,16 @@ fn filters_owners_and_devices() {
         ..all_times()
     };
     let utc = FixedOffset::east_opt(0).unwrap();
-    let summary = stage.try_summary(&wrong, &|_, _| true, &utc, generous_deadline());
+    let summary = store.try_summary(&wrong, &|_, _| true, &utc, generous_deadline());
     assert!(matches!(summary, Err(Refusal::Invalid(_))), "{summary:?}");
 }
 
 #[test]
 fn hides_unreadable_command_lines() {
-    let stage = two_hours();
+    let store = two_hours();
     let utc = FixedOffset::east_opt(0).unwrap();
     let bobs_only = |uid, _| uid == owner("bob").uid;
-    let summary = stage
+    let summary = store
         .try_summary(&all_times(), &bobs_only, &utc, generous_deadline())
         .unwrap();
     let labels: Vec<&str> = summary
@@ -274,7 +274,7 @@ fn hides_unreadable_command_lines() {
 
 #[test]
 fn includes_unknown_owners_and_names() {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let ghost = GpuProcess {
         owner: Failed("x".into()),
         user: Failed("x".into()),
@@ -282,8 +282,8 @@ fn includes_unknown_owners_and_names() {
         command: Unsupported,
         ..process(0, 1, "alice", 90)
     };
-    stage.sample(MONDAY, TEN_SECONDS, vec![device(0, 90, 1)], vec![ghost]);
-    let summary = stage.summary(&all_times());
+    store.sample(MONDAY, TEN_SECONDS, vec![device(0, 90, 1)], vec![ghost]);
+    let summary = store.summary(&all_times());
     assert_eq!(seconds(&summary).0, [(None, 10)]);
     assert_eq!(summary.processes[0].label, "?");
     assert_eq!(summary.weeks[0].top_owner, None);
@@ -291,7 +291,7 @@ fn includes_unknown_owners_and_names() {
 
 #[test]
 fn reports_fifty_and_counts_the_rest() {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     for pid in 1..=60 {
         let name = format!("user{pid:02}");
         let length = i64::from(pid) * 1000;
@@ -299,14 +299,14 @@ fn reports_fifty_and_counts_the_rest() {
             command: Value(format!("/opt/program{pid:02}")),
             ..process(0, pid, &name, 90)
         };
-        stage.sample(
+        store.sample(
             MONDAY + length * 100,
             length,
             vec![device(0, 90, 1)],
             vec![process],
         );
     }
-    let summary = stage.summary(&all_times());
+    let summary = store.summary(&all_times());
     let expected: Vec<(Option<String>, u64)> = (11..=60)
         .rev()
         .map(|pid| (Some(format!("user{pid:02}")), pid))
@@ -323,19 +323,19 @@ fn reports_fifty_and_counts_the_rest() {
 
 #[test]
 fn slow_answer_is_refused() {
-    let stage = two_hours();
+    let store = two_hours();
     let utc = FixedOffset::east_opt(0).unwrap();
     let before = Deadline(Instant::now() - Duration::from_secs(1));
-    let summary = stage.try_summary(&all_times(), &|_, _| true, &utc, before);
+    let summary = store.try_summary(&all_times(), &|_, _| true, &utc, before);
     assert_eq!(summary, Err(Refusal::TooSlow("reading the history".into())));
 }
 
 #[test]
 fn reports_gaps() {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let free = [device(0, 0, 0)];
     let mut run = |from: i64, until: i64| {
-        stage.samples(
+        store.samples(
             MONDAY + from * 1000,
             MONDAY + until * 1000,
             TEN_SECONDS,
@@ -354,14 +354,14 @@ fn reports_gaps() {
         until: Timestamp(MONDAY + until * 1000),
     };
     let expected = [gap(120, 151), gap(601, 1_200), gap(3_600, 10_000)];
-    assert_eq!(stage.summary(&all_times()).gaps, expected);
+    assert_eq!(store.summary(&all_times()).gaps, expected);
     // Only gaps in the requested time.
     let part = between(MONDAY, MONDAY + HOUR);
-    assert_eq!(stage.summary(&part).gaps, expected[..2]);
+    assert_eq!(store.summary(&part).gaps, expected[..2]);
     // A gap at an edge of the requested time, or around it, is reported whole.
     let gaps = |from: i64, until: i64| {
         let part = between(MONDAY + from * 1000, MONDAY + until * 1000);
-        stage.summary(&part).gaps
+        store.summary(&part).gaps
     };
     assert_eq!(gaps(1_300, 9_000), expected[2..]);
     assert_eq!(gaps(4_000, 9_000), expected[2..]);
@@ -371,20 +371,20 @@ fn reports_gaps() {
         assert_eq!(gaps(from, from + 80), [], "{from}");
     }
     // With only hours left, the position of a gap in an hour is unknown.
-    stage.execute("DELETE FROM minute; DELETE FROM sample");
-    assert_eq!(stage.summary(&all_times()).gaps, expected[2..]);
+    store.execute("DELETE FROM minute; DELETE FROM sample");
+    assert_eq!(store.summary(&all_times()).gaps, expected[2..]);
 }
 
 #[test]
 fn stop_of_the_recording_that_lasts_is_a_gap() {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let (nine, noon) = (MONDAY + 9 * HOUR, MONDAY + 12 * HOUR);
     let free = [device(0, 0, 0)];
-    stage.samples(nine - HOUR, nine, TEN_SECONDS, &free, &[]);
+    store.samples(nine - HOUR, nine, TEN_SECONDS, &free, &[]);
     let utc = FixedOffset::east_opt(0).unwrap();
     let gaps = |until: i64, now: i64| {
         let period = between(nine - 3 * HOUR, until);
-        let (connection, now) = (&stage.opened.connection, Timestamp(now));
+        let (connection, now) = (&store.opened.connection, Timestamp(now));
         let deadline = generous_deadline();
         let summary = summarize(connection, &period, &|_, _| true, &utc, now, deadline);
         summary.ok().unwrap().gaps

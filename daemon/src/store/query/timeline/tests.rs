@@ -432,7 +432,7 @@ fn timeline_of_a_process_tells_why_it_ended() {
     let busy = busy.unwrap();
     assert_eq!(busy.state, UsageState::Busy);
     assert_eq!(busy.utilization.map(|it| it.0), Some(60));
-    assert_eq!(busy.course, [60; 20]);
+    assert_eq!(busy.utilization_series, [60; 20]);
     assert!(
         page.entries
             .iter()

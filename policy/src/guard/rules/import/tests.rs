@@ -4,7 +4,7 @@ use super::*;
 use crate::guard::rules::RuleSet;
 use crate::guard::rules::lint::lint;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const EVERY_FIELD: &str = include_str!("../parse/tests/every_field.toml");
 
@@ -120,6 +120,40 @@ fn imports_gpu_kill_exports_with_notices() {
         ]
     );
     assert_eq!(lint(&parse::parse(&imported.text).unwrap()), []);
+}
+
+#[test]
+fn every_key_of_gpu_kill_is_documented() {
+    fn keys<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+        match value {
+            Value::Object(table) => {
+                for (key, value) in table {
+                    found.insert(key);
+                    keys(value, found);
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|item| keys(item, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let page = include_str!("../../../../../docs/from-gpu-kill.md");
+    let (_, section) = page.split_once("\n## Rules\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let code = section.split('`').skip(1).step_by(2);
+    let words = code.flat_map(|code| code.split(|c: char| !c.is_ascii_lowercase() && c != '_'));
+    let documented: BTreeSet<&str> = words.collect();
+    let guard = gpu_kill_export();
+    let rogue = include_str!("../../../rogue/import/theirs.json");
+    let rogue: Value = serde_json::from_str(rogue).unwrap();
+    let mut theirs = BTreeSet::new();
+    keys(&guard, &mut theirs);
+    keys(&rogue, &mut theirs);
+    // The names of policies.
+    for name in ["developer", "researchers", "0", "1"] {
+        theirs.remove(name);
+    }
+    let missing: Vec<_> = theirs.difference(&documented).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

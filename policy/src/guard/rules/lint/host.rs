@@ -18,6 +18,8 @@ pub struct HostInventory<'a> {
     pub known_users: &'a [String],
     /// The [`group_names`] that its name service does not know.
     pub unknown_groups: &'a BTreeSet<String>,
+    /// Groups that it has, as far as they are known.
+    pub known_groups: &'a [String],
     /// Its devices. Empty if they are not known.
     pub devices: &'a [DeviceName<'a>],
 }
@@ -127,7 +129,7 @@ pub fn lint_for_host(rules: &RuleSet, host: &HostInventory<'_>) -> Vec<Lint> {
         let at = format!("{at}.unix_groups");
         let groups = members.unix_groups.iter();
         let unknown = groups.filter(|group| host.unknown_groups.contains(*group));
-        warn_unknown(&mut linter, "group", &at, unknown.cloned().collect());
+        warn_unknown(&mut linter, "group", &at, unknown, host.known_groups);
     }
     let gpus = rules.gpus.iter();
     let gpus = gpus.map(|it| (policy_path(PolicyKind::Gpu, &it.name), &it.gpus));
@@ -151,17 +153,24 @@ fn check_unknown_users<'a>(
     at: &str,
     names: impl IntoIterator<Item = &'a String>,
 ) {
-    let known = || here.known_users.iter().map(String::as_str);
     let names = names.into_iter();
     let unknown = names.filter(|name| here.unknown_users.contains(*name));
-    let unknown = unknown.map(|name| match closest_name(name, known()) {
+    warn_unknown(linter, "user", at, unknown, here.known_users);
+}
+
+fn warn_unknown<'a>(
+    linter: &mut Linter<'_>,
+    what: &str,
+    at: &str,
+    unknown: impl Iterator<Item = &'a String>,
+    known: &[String],
+) {
+    let known = || known.iter().map(String::as_str);
+    let names = unknown.map(|name| match closest_name(name, known()) {
         Some(near) => format!("{name} (did you mean {near}?)"),
         None => name.clone(),
     });
-    warn_unknown(linter, "user", at, unknown.collect());
-}
-
-fn warn_unknown(linter: &mut Linter<'_>, what: &str, at: &str, names: Vec<String>) {
+    let names: Vec<String> = names.collect();
     if !names.is_empty() {
         let names = names.join(", ");
         linter.warn(at, format!("unknown {what} on this host: {names}"));
@@ -216,6 +225,7 @@ mod tests {
             unknown_users: &strangers,
             known_users: &["alice".to_owned(), "root".to_owned()],
             unknown_groups: &BTreeSet::new(),
+            known_groups: &[],
             devices,
         };
         let found = lint_for_host(&rules, &host);
@@ -265,6 +275,7 @@ mod tests {
             unknown_users: &no_groups,
             known_users: &[],
             unknown_groups: &no_groups,
+            known_groups: &["ml".to_owned()],
             devices: &[],
         };
         let listed: Vec<String> = lint_for_host(&rules, &host)
@@ -274,7 +285,7 @@ mod tests {
         assert_eq!(
             listed,
             [
-                "line 2: group_policies.g.unix_groups: unknown group on this host: mll",
+                "line 2: group_policies.g.unix_groups: unknown group on this host: mll (did you mean ml?)",
                 "line 6: rules.r.unix_groups: unknown group on this host: 4242",
             ]
         );

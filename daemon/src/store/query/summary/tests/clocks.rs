@@ -56,13 +56,13 @@ fn slots(summary: &AuditSummary) -> Slots {
 
 /// A device that was observed for some hours, stored as hours or as minutes.
 fn observed_hours(from: i64, hours: i64, unit: &str) -> SampleStore {
-    let mut stage = SampleStore::new();
+    let mut store = SampleStore::new();
     let free = [device(0, 0, 0)];
-    stage.samples(from, from + hours * HOUR, MINUTE, &free, &[]);
+    store.samples(from, from + hours * HOUR, MINUTE, &free, &[]);
     if unit == "minute" {
-        stage.execute("DELETE FROM hour");
+        store.execute("DELETE FROM hour");
     }
-    stage
+    store
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The written samples: start and length of each, in milliseconds.
 struct WrittenHistory {
-    stage: SampleStore,
+    store: SampleStore,
     samples: Vec<(i64, i64)>,
 }
 
@@ -47,7 +47,7 @@ impl WrittenHistory {
     /// Writes each step twelve times. The owner of a process is part of its pid, so it never
     /// changes.
     fn write(steps: &[Step]) -> Self {
-        let mut stage = SampleStore::new();
+        let mut store = SampleStore::new();
         let mut samples = Vec::new();
         let mut at = MONDAY - 2 * HOUR;
         for step in steps {
@@ -63,12 +63,12 @@ impl WrittenHistory {
             let people: Vec<_> = people.into_values().collect();
             for _ in 0..12 {
                 let devices = [0, 1].map(|gpu| device(gpu, step.percent[gpu as usize], 9));
-                stage.sample(at, step.length * 1000, devices.to_vec(), people.clone());
+                store.sample(at, step.length * 1000, devices.to_vec(), people.clone());
                 samples.push((at, step.length * 1000));
                 at += step.length * 1000;
             }
         }
-        Self { stage, samples }
+        Self { store, samples }
     }
 
     /// The total length of the samples that began in this span.
@@ -135,24 +135,24 @@ proptest! {
         // So that everything before is in hours.
         let until = (history.end() / HOUR + 1) * HOUR;
         for at in [until, until + MINUTE, until + HOUR, until + HOUR + MINUTE] {
-            history.stage.sample(at, 1_000, vec![device(0, 0, 0)], vec![]);
+            history.store.sample(at, 1_000, vec![device(0, 0, 0)], vec![]);
         }
         let filter = between(0, until);
-        let from_hours = without_moments(history.stage.summary(&filter));
+        let from_hours = without_moments(history.store.summary(&filter));
         let whole: u64 = from_hours.devices.iter().map(|it| all(it.times)).sum();
         prop_assert_eq!(whole, 2 * history.length(0, until));
 
-        let bare = history.stage.copy();
+        let bare = history.store.copy();
         bare.execute("DELETE FROM minute; DELETE FROM sample");
         let mut summary = without_moments(bare.summary(&filter));
         // The position of a gap in an hour is lost.
         summary.gaps.clone_from(&from_hours.gaps);
         prop_assert_eq!(&summary, &from_hours);
 
-        history.stage.execute("DELETE FROM hour");
-        prop_assert_eq!(&without_moments(history.stage.summary(&filter)), &from_hours);
-        history.stage.execute("DELETE FROM minute");
-        prop_assert_eq!(&without_moments(history.stage.summary(&filter)), &from_hours);
+        history.store.execute("DELETE FROM hour");
+        prop_assert_eq!(&without_moments(history.store.summary(&filter)), &from_hours);
+        history.store.execute("DELETE FROM minute");
+        prop_assert_eq!(&without_moments(history.store.summary(&filter)), &from_hours);
     }
 
     #[test]
@@ -164,9 +164,9 @@ proptest! {
         let mut at = positions.map(|position| history.samples[position % history.samples.len()].0);
         at.sort_unstable();
         let [since, middle, until] = at;
-        let whole = history.stage.summary(&between(since, until));
+        let whole = history.store.summary(&between(since, until));
         let [one, other] = [(since, middle), (middle, until)]
-            .map(|(since, until)| history.stage.summary(&between(since, until)));
+            .map(|(since, until)| history.store.summary(&between(since, until)));
 
         let observed: u64 = whole.devices.iter().map(|it| all(it.times)).sum();
         prop_assert_eq!(observed, 2 * history.length(since, until));
@@ -204,7 +204,7 @@ proptest! {
         let history = WrittenHistory::write(&steps);
         for gpu in ["0", "1"] {
             let filter = AuditFilter { gpu: Some(gpu.into()), ..all_times() };
-            let summary = history.stage.summary(&filter);
+            let summary = history.store.summary(&filter);
             let covered = all(summary.devices[0].times);
             let mut sum = 0;
             for OwnerTime { used, .. } in &summary.owners {
@@ -228,15 +228,15 @@ proptest! {
         // Any level may be kept the longest.
         let [samples, minutes, hours] = kept.map(|seconds| Timestamp(end - seconds * 1000));
         let oldest = [("sample", samples), ("minute", minutes), ("hour", hours)];
-        let connection = &mut history.stage.opened.connection;
+        let connection = &mut history.store.opened.connection;
         let delete = super::super::super::super::retention::delete_before;
         while delete(connection, oldest).unwrap() {}
-        let summary = history.stage.summary(&all_times());
+        let summary = history.store.summary(&all_times());
         let covered: u64 = summary.devices.iter().map(|it| all(it.times)).sum();
         // Nothing is left before the oldest hour, minute or sample.
         let oldest = [("hour", HOUR), ("minute", MINUTE), ("sample", 1)].map(|(table, length)| {
             let select = format!("SELECT min(at) FROM {table}");
-            let connection = &history.stage.opened.connection;
+            let connection = &history.store.opened.connection;
             let at: Option<i64> = connection.query_row(&select, [], |row| row.get(0)).unwrap();
             at.map_or(i64::MAX, |at| at - at.rem_euclid(length))
         });
