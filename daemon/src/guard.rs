@@ -39,7 +39,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use rules::GuardRuleStore;
 pub(crate) use rules::GuardRulesInForce;
-use saved_state::SavedExtent;
+use saved_state::SavedFile;
 pub(crate) use status::GuardStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -126,7 +126,7 @@ impl Guard {
             store,
             saved_at: Timestamp::default(),
             has_save_failed: false,
-            saved_extent: SavedExtent::Whole,
+            saved_file: SavedFile::NONE,
             overflow: 0,
             terminals: settings.terminals,
             enforcer: None,
@@ -310,7 +310,9 @@ impl Guard {
     /// The faults of the guard, as text.
     pub(crate) fn faults(&self) -> Vec<FaultCause> {
         let is_dry_run = self.in_force.borrow().rules().mode <= GuardMode::DryRun;
-        let tripped_at = self.status().tripped_at.filter(|_| !is_dry_run);
+        // None of these depends on the rules that came into force since.
+        let status = Arc::clone(&self.status.borrow());
+        let tripped_at = status.tripped_at.filter(|_| !is_dry_run);
         let stopped = tripped_at.map(|_| {
             FaultCause::new(
                 FaultCode::CircuitBreakerOpen,
@@ -318,7 +320,7 @@ impl Guard {
                  gpukillctl guard status",
             )
         });
-        let has_tripped_for_others = self.status().has_tripped_for_others && !is_dry_run;
+        let has_tripped_for_others = status.has_tripped_for_others && !is_dry_run;
         let stopped_for_others = has_tripped_for_others.then(|| {
             FaultCause::new(
                 FaultCode::CircuitBreakerOpen,
@@ -326,14 +328,14 @@ impl Guard {
                  minutes; set the mode again to resume",
             )
         });
-        let unsaved = self.status().is_unsaved.then(|| {
+        let unsaved = status.is_unsaved.then(|| {
             FaultCause::new(
                 FaultCode::GuardStateUnwritten,
                 "its state cannot be saved: it ends no job, and a restart begins with an empty \
                  state",
             )
         });
-        let saved_in_part = self.status().is_saved_in_part.then(|| {
+        let saved_in_part = status.is_saved_in_part.then(|| {
             FaultCause::new(
                 FaultCode::ViolationsUntracked,
                 "its state is too large to be saved as a whole: a restart forgets measurements, \
@@ -341,7 +343,7 @@ impl Guard {
             )
         });
         // The number changes all the time: `guard status` reports it.
-        let untracked = (self.status().overflow > 0).then(|| {
+        let untracked = (status.overflow > 0).then(|| {
             FaultCause::new(
                 FaultCode::ViolationsUntracked,
                 "it has no room for all violations, and drops some of the people who have the \
@@ -350,7 +352,7 @@ impl Guard {
         });
         let wrong = self.store.fault().into_iter();
         let wrong = wrong.map(|what| FaultCause::new(FaultCode::RulesMistaken, what));
-        let doubt = self.status().doubt.filter(|_| !is_dry_run);
+        let doubt = status.doubt.filter(|_| !is_dry_run);
         let doubted = doubt.map(|doubt| {
             let then = match doubt.only_warn {
                 true => "they only warn until an admin confirms them",

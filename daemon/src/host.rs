@@ -69,6 +69,18 @@ pub(crate) fn user_and_slice(directory: &Path) -> Option<(u32, Option<u32>)> {
     Some((user, cgroup.as_deref().and_then(user_slice)))
 }
 
+/// Whether the process with this directory is in this unit of the host's `system.slice`. A process
+/// of a container is below the control group of the container.
+pub(crate) fn is_in_system_unit(directory: &Path, unit: &str) -> bool {
+    let cgroup = read_at_most(&directory.join("cgroup"), CGROUP_MAX).unwrap_or_default();
+    String::from_utf8_lossy(&cgroup).lines().any(|line| {
+        let path = line.splitn(3, ':').nth(2).unwrap_or_default();
+        // The path is relative to the daemon's own cgroup namespace.
+        let path = path.trim_start_matches("/..");
+        path.strip_prefix("/system.slice/") == Some(unit)
+    })
+}
+
 /// `MemTotal` of `/proc/meminfo`: the memory that the kernel can use. `None` where it is not
 /// reported.
 pub(crate) fn total_memory(procfs: &Path) -> Option<Bytes> {

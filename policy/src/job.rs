@@ -12,6 +12,7 @@ mod units;
 
 use gpukill_proto::model::{Container, Job, ProcessKey, SchedulerJob, Unit};
 use gpukill_proto::reading::Reading;
+pub use script::runs_notebook_kernel;
 pub(crate) use script::{InterpreterTarget, interpreter_target};
 pub(crate) use session_hosts::may_be_session_host as is_called_like_a_keeper;
 pub(crate) use session_hosts::{executable_name, is_session_host, is_session_server};
@@ -25,6 +26,8 @@ pub struct ProcessLineage {
     pub key: ProcessKey,
     /// The real user; `None` where it is unknown.
     pub uid: Option<u32>,
+    /// The lowest uid of a person on this host; lower ones are system accounts.
+    pub uid_min: u32,
     /// The creator of its user namespace: of nested namespaces, the outermost that root
     /// did not create. `None` where there is none, or it is unknown.
     pub namespace_creator: Option<u32>,
@@ -71,8 +74,20 @@ impl ProcessLineage {
         session_hosts::is_interpreter_process(self)
     }
 
-    fn is_session_leader(&self) -> bool {
+    /// Whether it runs as root or as a system account of the host. In a user namespace a
+    /// person chooses the user. An unknown user counts as such an account: the process
+    /// belongs to no person's job.
+    pub(crate) fn is_system_account(&self) -> bool {
+        self.namespace_creator.is_none() && self.uid.is_none_or(|uid| uid < self.uid_min)
+    }
+
+    pub(crate) fn is_session_leader(&self) -> bool {
         self.session == self.key.pid
+    }
+
+    /// Whether it leads its session or its process group.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.is_session_leader() || self.group == self.key.pid
     }
 
     /// Whether this process runs `child` as a shell runs a command: in a process group
@@ -158,12 +173,18 @@ pub fn notebook_servers(process: &ProcessLineage, ancestors: &Ancestors) -> Vec<
 
 /// The job of a process in a service or scope that is no session host by its name: the
 /// whole unit, or, where a session server runs in the unit, the tree below that server.
+/// A process with the name of such a server is part of the unit where it leads no
+/// session or process group, or runs below other work of the same person there.
 fn job_in_unit(unit: &Unit, process: &ProcessLineage, ancestors: &Ancestors) -> Reading<Job> {
-    if is_session_server(process) {
+    let is_inside = |ancestor: &&ProcessLineage| ancestor.unit.as_ref() == Some(unit);
+    let is_work =
+        |other: &ProcessLineage| other.has_same_person(process) && !is_session_host(other);
+    let is_below_work = ancestors.processes.iter().filter(is_inside).any(is_work);
+    let is_in_place = process.is_system_account() || (process.is_leader() && !is_below_work);
+    if is_session_server(process) && is_in_place {
         return Reading::Value(Job::Tree(process.key));
     }
     // Of any user: a session server of root hosts the work of alice.
-    let is_inside = |ancestor: &&ProcessLineage| ancestor.unit.as_ref() == Some(unit);
     if ancestors
         .processes
         .iter()

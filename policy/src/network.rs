@@ -19,6 +19,8 @@ pub struct ListeningPort {
     pub is_loopback: bool,
     /// Whether the notebook server above the job listens on the port.
     pub is_notebook_server: bool,
+    /// Whether a notebook kernel listens on the port.
+    pub is_notebook_kernel: bool,
     /// Whether a process of the job, or the notebook server above it, is connected.
     pub has_own_clients: bool,
     /// Whether another process or host was ever seen connected.
@@ -49,8 +51,9 @@ impl ListeningPort {
     /// process. An earlier state is not enough: an engine may send its own first
     /// request to itself.
     const fn is_private(&self, is_kernel: bool) -> Option<bool> {
-        // A kernel opens ports that its server connects to when a person needs them.
-        let is_of_kernel = is_kernel && self.is_loopback;
+        // A kernel opens ports that its server connects to when a person needs them, and one
+        // for its own threads. Its server may be no known one.
+        let is_of_kernel = (is_kernel || self.is_notebook_kernel) && self.is_loopback;
         if self.had_other_clients || !(self.has_own_clients || is_of_kernel) {
             return Some(false);
         }
@@ -114,6 +117,7 @@ mod tests {
         port: 8000,
         is_loopback: true,
         is_notebook_server: false,
+        is_notebook_kernel: false,
         has_own_clients: false,
         had_other_clients: false,
         has_notebook_server: false,
@@ -239,6 +243,45 @@ mod tests {
         for (ports, expected) in cases {
             assert_eq!(used(ports), expected, "{ports:?}");
         }
+    }
+
+    #[test]
+    fn kernel_of_an_unknown_launcher_is_private() {
+        let unused = ListeningPort {
+            is_notebook_kernel: true,
+            ..PORT
+        };
+        let launcher = ListeningPort {
+            has_own_clients: true,
+            ..unused
+        };
+        let stranger = ListeningPort {
+            had_other_clients: true,
+            other_connections: 1,
+            ..unused
+        };
+        let web = ListeningPort {
+            is_loopback: false,
+            ..unused
+        };
+        let api = ListeningPort { port: 80, ..PORT };
+        let service = |port, clients| (Some(Service(vec![port])), Some(clients));
+        let cases: [(&[ListeningPort], _); 5] = [
+            (&[launcher, unused], (Some(Private), None)),
+            // A server that starts kernels for others.
+            (&[launcher, unused, api], service(80, 0)),
+            (&[launcher, stranger], service(8000, 1)),
+            (&[launcher, web], service(8000, 0)),
+            (&[PORT], service(8000, 0)),
+        ];
+        for (ports, expected) in cases {
+            assert_eq!(used(ports), expected, "{ports:?}");
+        }
+        let closed = ListeningPort {
+            closed: 1,
+            ..unused
+        };
+        assert_eq!(used(&[closed]), (None, Some(1)));
     }
 
     #[test]

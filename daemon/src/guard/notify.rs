@@ -4,8 +4,8 @@
 use super::local_time_of;
 use crate::log_events::{EventSubject, event};
 use crate::terminals::UserTerminals;
+use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::notice::{Notice, recipients, summarize_rest};
-use gpukill_policy::guard::{CompiledRules, GuardState};
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{GuardAction, GuardRecord, GuardStep, OpenViolation, WarnedOwner};
 use gpukill_proto::units::Timestamp;
@@ -39,12 +39,12 @@ enum NoticeContent<'a> {
 }
 
 /// Notifies all users that these steps concern, on the terminals below `dev`, if the guard acts;
-/// `memory` knows how often they may snooze.
+/// the open violations have how often they may snooze.
 pub(super) fn notify_users(
     dev: &Path,
     records: &[GuardRecord],
     rules: &CompiledRules,
-    memory: &GuardState,
+    open: &[OpenViolation],
 ) {
     let people = group_by_user(records);
     if people.is_empty() {
@@ -56,7 +56,7 @@ pub(super) fn notify_users(
     let to_say = NoticeContext {
         host: &host,
         most_warnings: rules.rules().enforcement.max_warnings,
-        open: &memory.violations(),
+        open,
     };
     let sent = send_all(&people, &to_say, |uid, text| terminals.write(uid, text));
     sent.iter().for_each(log_notice);

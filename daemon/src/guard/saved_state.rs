@@ -6,7 +6,7 @@ use super::sample::{DeviceFacts, SampleHistory};
 use crate::state_file;
 use gpukill_policy::guard::{GuardState, SavedPart};
 use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::guard::RunKey;
+use gpukill_proto::guard::{GuardMode, GuardRecord, RunKey};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -39,12 +39,41 @@ struct GuardStateFile<'a> {
     today: Cow<'a, DailyCounts>,
 }
 
-/// How much of the state a file has.
+/// The file as it was written last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SavedExtent {
-    Whole,
-    /// The whole is too large: the state of people with the most jobs is left out.
-    Part,
+pub(super) struct SavedFile {
+    /// The part of the state that it has: the state of people with the most jobs is left out of a
+    /// whole that is too large.
+    pub(super) part: SavedPart,
+    pub(super) bytes: usize,
+}
+
+impl SavedFile {
+    /// Before the first one is written.
+    pub(super) const NONE: Self = Self {
+        part: SavedPart::WHOLE,
+        bytes: 0,
+    };
+
+    /// The parts that are tried when the state is saved at once: what fitted before fits now.
+    pub(super) fn same_part(self) -> Vec<SavedPart> {
+        vec![self.part]
+    }
+
+    /// The parts that are tried when there is time: more may fit by now.
+    pub(super) fn larger_parts(self) -> Vec<SavedPart> {
+        let mut parts = vec![SavedPart::WHOLE, self.part.enlarged(), self.part];
+        parts.dedup();
+        parts
+    }
+
+    /// Whether decisions must be saved at once, and not within a minute. A dry run ends no job, and
+    /// a large file takes long to write.
+    pub(super) fn must_save_at_once(self, decisions: &[GuardRecord]) -> bool {
+        let is_real = |record: &GuardRecord| record.mode > GuardMode::DryRun;
+        let is_small = self.bytes < LARGE_FILE_BYTES;
+        !decisions.is_empty() && (is_small || decisions.iter().any(is_real))
+    }
 }
 
 /// Loads the state, and the rules that were in force last. A file that is broken or of another
@@ -85,7 +114,7 @@ pub(super) fn load(directory: &Path, boot: &str) -> (SavedGuardState, Option<Str
     (remembered, rules)
 }
 
-/// Saves the state, or the part of it that fits.
+/// Saves the first of these parts of the state that fits, or a smaller one than the last.
 ///
 /// # Errors
 /// If the file cannot be written; it is unchanged then.
@@ -94,16 +123,24 @@ pub(super) fn save(
     boot: &str,
     rules: &str,
     remembered: &SavedGuardState,
-) -> std::io::Result<SavedExtent> {
-    save_within(directory, (boot, rules), remembered, MAX_WRITTEN_BYTES)
+    parts: &[SavedPart],
+) -> std::io::Result<SavedFile> {
+    save_within(
+        directory,
+        (boot, rules),
+        remembered,
+        parts,
+        MAX_WRITTEN_BYTES,
+    )
 }
 
 fn save_within(
     directory: &Path,
     (boot, rules): (&str, &str),
     remembered: &SavedGuardState,
+    parts: &[SavedPart],
     longest: usize,
-) -> std::io::Result<SavedExtent> {
+) -> std::io::Result<SavedFile> {
     let to_text = |memory: &GuardState| {
         let first = remembered.history.first_seen.iter();
         let written = GuardStateFile {
@@ -119,31 +156,43 @@ fn save_within(
         };
         state_file::to_text_within(&written, longest)
     };
-    let mut part = SavedPart::WHOLE;
-    let mut made = to_text(&remembered.state)?;
-    let text = loop {
-        match made {
-            Some(text) => break text,
-            None => {
-                let reduced = part.reduced();
-                part = reduced.ok_or_else(|| std::io::Error::other("it is too large"))?;
-                made = to_text(&remembered.state.to_part(part))?;
-            }
-        }
-    };
+    let (part, text) = first_that_fits(parts, &mut |part| match part == SavedPart::WHOLE {
+        true => to_text(&remembered.state),
+        false => to_text(&remembered.state.to_part(part)),
+    })?;
     state_file::write_text(&file_path(directory), &text)?;
-    Ok(match part == SavedPart::WHOLE {
-        true => SavedExtent::Whole,
-        false => SavedExtent::Part,
+    Ok(SavedFile {
+        part,
+        bytes: text.len(),
     })
+}
+
+/// The first of these parts that has a text, or the first smaller one than the last, with it.
+fn first_that_fits(
+    parts: &[SavedPart],
+    to_text: &mut dyn FnMut(SavedPart) -> std::io::Result<Option<String>>,
+) -> std::io::Result<(SavedPart, String)> {
+    let mut parts = parts.iter().copied();
+    let mut next = parts.next();
+    while let Some(part) = next {
+        if let Some(text) = to_text(part)? {
+            return Ok((part, text));
+        }
+        next = parts.next().or_else(|| part.reduced());
+    }
+    Err(std::io::Error::other("it is too large"))
 }
 
 /// More than is ever written.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Enough for ten thousand processes that each break a rule. The file is written at each decision:
-/// a disk takes some tenths of a second for so much.
+/// Enough for ten thousand processes that each break a rule. The file is written at each decision
+/// about real ends: a disk takes some tenths of a second for so much.
 const MAX_WRITTEN_BYTES: usize = 16 << 20;
+
+/// A file that a disk writes in some hundredths of a second, as of hundreds of processes that each
+/// break some rules.
+const LARGE_FILE_BYTES: usize = 1 << 20;
 
 fn file_path(directory: &Path) -> PathBuf {
     directory.join(FILE)
@@ -152,6 +201,9 @@ fn file_path(directory: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_proto::guard::{
+        Evidence, GuardStep, RuleKind, RuleName, RuleSource, ViolationSubject,
+    };
     use serde_json::{Value, json};
 
     /// The state about this many jobs.
@@ -183,15 +235,95 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let state = state_about(500);
-        let save_within = |longest| save_within(path, ("boot", "# Ours."), &state, longest);
-        assert_eq!(save_within(MAX_WRITTEN_BYTES).unwrap(), SavedExtent::Whole);
+        let save = |longest| {
+            let saved = save_within(
+                path,
+                ("boot", "# Ours."),
+                &state,
+                &[SavedPart::WHOLE],
+                longest,
+            );
+            saved.map(|saved| saved.part == SavedPart::WHOLE)
+        };
+        assert!(save(MAX_WRITTEN_BYTES).unwrap());
         assert_eq!(loaded_jobs(path), 500);
         let whole = std::fs::metadata(file_path(path)).unwrap().len();
         let almost = usize::try_from(whole).unwrap() - 1;
-        assert_eq!(save_within(almost).unwrap(), SavedExtent::Part);
+        assert!(!save(almost).unwrap());
         assert_eq!(loaded_jobs(path), 256);
         // What is always kept does not fit: the file stays.
-        assert!(save_within(100).is_err());
+        assert!(save(100).is_err());
         assert_eq!(loaded_jobs(path), 256);
+    }
+
+    #[test]
+    fn too_large_state_is_written_once() {
+        let all = std::iter::successors(Some(SavedPart::WHOLE), |part| part.reduced());
+        let all: Vec<SavedPart> = all.collect();
+        let fits = all[5];
+        // How often a text is made, and the part that is saved.
+        let save = |parts: Vec<SavedPart>, smallest: usize| {
+            let mut made = 0;
+            let saved = first_that_fits(&parts, &mut |part| {
+                made += 1;
+                let at = all.iter().position(|it| *it == part);
+                Ok((at >= Some(smallest)).then(String::new))
+            });
+            (made, saved.map(|(part, _)| part).ok())
+        };
+        let saved = SavedFile {
+            part: fits,
+            bytes: MAX_WRITTEN_BYTES,
+        };
+        assert_eq!(save(SavedFile::NONE.same_part(), 5), (6, Some(fits)));
+        assert_eq!(save(saved.same_part(), 5), (1, Some(fits)));
+        // At most two attempts at more, and each may succeed.
+        assert_eq!(save(saved.larger_parts(), 5), (3, Some(fits)));
+        assert_eq!(save(saved.larger_parts(), 4), (2, Some(all[4])));
+        assert_eq!(save(saved.larger_parts(), 0), (1, Some(all[0])));
+        assert_eq!(save(saved.same_part(), 7), (3, Some(all[7])));
+        assert_eq!(save(saved.same_part(), all.len()).1, None);
+        assert_eq!(SavedFile::NONE.larger_parts(), [SavedPart::WHOLE]);
+        for two in all.windows(2) {
+            assert_eq!(two[1].enlarged(), two[0]);
+        }
+    }
+
+    #[test]
+    fn large_file_waits_in_a_dry_run() {
+        let decision = |mode| GuardRecord {
+            at: Timestamp(0),
+            rule: RuleName {
+                source: RuleSource::Default,
+                kind: RuleKind::Memory,
+            },
+            subject: ViolationSubject::Group("lab".into()),
+            mode,
+            step: GuardStep::Violated,
+            evidence: Evidence {
+                measured: None,
+                since: Timestamp(0),
+                runs: Vec::new(),
+                count: 0,
+                unknown: 0,
+                threat: None,
+                is_service_only_warned: false,
+            },
+            message: None,
+        };
+        let [dry, soft] = [GuardMode::DryRun, GuardMode::Soft].map(decision);
+        let of = |bytes| SavedFile {
+            bytes,
+            ..SavedFile::NONE
+        };
+        let cases = [
+            (0, vec![dry.clone()], true),
+            (LARGE_FILE_BYTES, vec![dry.clone()], false),
+            (LARGE_FILE_BYTES, vec![dry, soft], true),
+            (0, vec![], false),
+        ];
+        for (bytes, decisions, expected) in cases {
+            assert_eq!(of(bytes).must_save_at_once(&decisions), expected, "{bytes}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::enforcement::{GuardEnforcer, SnoozeCommand};
 use super::notify::{notify_users, without_ends};
 use super::sample::to_guard_sample;
-use super::saved_state::{SavedExtent, SavedGuardState, save};
+use super::saved_state::{SavedFile, SavedGuardState, save};
 use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
 use crate::log_events::{EventSubject, event};
 use crate::store::{Sample, Store};
@@ -11,7 +11,7 @@ use chrono::Local;
 use gpukill_policy::guard::device_losses::DeviceLosses;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
 use gpukill_policy::guard::sample::GuardSample;
-use gpukill_policy::guard::{CompiledRules, evaluate};
+use gpukill_policy::guard::{CompiledRules, SavedPart, evaluate};
 use gpukill_proto::guard::{EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -52,8 +52,8 @@ pub(super) struct GuardWorker {
     pub(super) store: Store,
     pub(super) saved_at: Timestamp,
     pub(super) has_save_failed: bool,
-    /// How much of the state was saved last.
-    pub(super) saved_extent: SavedExtent,
+    /// The state file as it was written last.
+    pub(super) saved_file: SavedFile,
     /// How much of the last sample exceeded the limits.
     pub(super) overflow: u64,
     /// The directory of the terminals, if users are notified there.
@@ -96,7 +96,7 @@ impl GuardWorker {
                 self.record_outcome(&enforcement, (outcome, signals));
             }
         }
-        let _ = self.save(None);
+        let _ = self.save_parts(&self.saved_file.larger_parts(), None);
     }
 
     fn evaluate_sample(&mut self, sample: &Sample) {
@@ -117,18 +117,21 @@ impl GuardWorker {
         for record in &evaluation.records {
             log_step(record);
         }
-        let has_decided = !evaluation.records.is_empty();
+        let is_urgent = self.saved_file.must_save_at_once(&evaluation.records);
         let enforcements = self.state.state.enforcements(&evaluation.records);
         let records = evaluation.records.clone();
         self.record(evaluation.records);
         let is_old = self.is_save_due(&guard_sample);
         self.forget_ended(&guard_sample);
-        if has_decided || is_old || self.has_save_failed {
-            let _ = self.save(Some(guard_sample.until));
+        let at = Some(guard_sample.until);
+        if is_old {
+            let _ = self.save_parts(&self.saved_file.larger_parts(), at);
+        } else if is_urgent || self.has_save_failed {
+            let _ = self.save(at);
         }
         let is_kept = !self.has_save_failed;
         self.overflow = evaluation.overflow.total() as u64;
-        self.publish(Some(guard_sample.until));
+        self.publish(at);
         for enforcement in enforcements {
             self.enforce(enforcement, Arc::clone(&rules));
         }
@@ -137,7 +140,8 @@ impl GuardWorker {
                 true => records,
                 false => without_ends(records),
             };
-            notify_users(dev, &records, &rules, &self.state.state);
+            let status = Arc::clone(&self.status.borrow());
+            notify_users(dev, &records, &rules, &status.open);
         }
     }
 
@@ -182,18 +186,24 @@ impl GuardWorker {
         is_due
     }
 
-    /// Saves the state; returns whether that succeeded.
+    /// Saves as much of the state as the last time; returns whether that succeeded.
     pub(super) fn save(&mut self, at: Option<Timestamp>) -> bool {
+        self.save_parts(&self.saved_file.same_part(), at)
+    }
+
+    /// Saves the first of these parts of the state that fits; returns whether that succeeded.
+    fn save_parts(&mut self, parts: &[SavedPart], at: Option<Timestamp>) -> bool {
         let rules = Arc::clone(&self.in_force.borrow().text);
-        let saved = save(&self.directory, &self.boot, &rules, &self.state);
+        let saved = save(&self.directory, &self.boot, &rules, &self.state, parts);
         if let Some(at) = at {
             self.saved_at = at;
         }
         match saved {
-            Ok(extent) => {
+            Ok(file) => {
                 self.has_save_failed = false;
-                let before = std::mem::replace(&mut self.saved_extent, extent);
-                if (before, extent) == (SavedExtent::Whole, SavedExtent::Part) {
+                let was_whole = self.is_saved_whole();
+                self.saved_file = file;
+                if was_whole && !self.is_saved_whole() {
                     tracing::warn!("the state of the guard is too large: a part of it is saved");
                 }
                 true
@@ -208,6 +218,10 @@ impl GuardWorker {
                 false
             }
         }
+    }
+
+    fn is_saved_whole(&self) -> bool {
+        self.saved_file.part == SavedPart::WHOLE
     }
 
     /// Publishes the status.
@@ -240,7 +254,7 @@ impl GuardWorker {
                 doubt: memory.doubt(),
                 snoozes,
                 is_unsaved: self.has_save_failed,
-                is_saved_in_part: self.saved_extent == SavedExtent::Part,
+                is_saved_in_part: !self.is_saved_whole(),
             });
         });
     }

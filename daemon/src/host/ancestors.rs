@@ -20,6 +20,8 @@ pub(super) struct AncestorCache<'a> {
     root: &'a Path,
     view: CgroupView,
     own_users: Option<PathBuf>,
+    /// The lowest uid of a person.
+    uid_min: u32,
     /// `None` where it cannot be read, mostly because it has just ended.
     entries: BTreeMap<u32, Option<AncestorEntry>>,
 }
@@ -37,11 +39,12 @@ const EXECUTABLE_MAX: usize = 1024;
 
 impl<'a> AncestorCache<'a> {
     /// A cache for the processes below this root.
-    pub(super) fn new(root: &'a Path, view: CgroupView) -> Self {
+    pub(super) fn new(root: &'a Path, view: CgroupView, uid_min: u32) -> Self {
         Self {
             root,
             view,
             own_users: own_user_namespace(),
+            uid_min,
             entries: BTreeMap::new(),
         }
     }
@@ -74,9 +77,10 @@ impl<'a> AncestorCache<'a> {
 
     fn entry(&mut self, pid: u32) -> Option<&AncestorEntry> {
         let (root, view, own_users) = (self.root, self.view, self.own_users.as_deref());
+        let uid_min = self.uid_min;
         let member = self.entries.entry(pid);
         member
-            .or_insert_with(|| read_entry(root, view, own_users, pid))
+            .or_insert_with(|| read_entry(root, view, own_users, pid, uid_min))
             .as_ref()
     }
 }
@@ -86,6 +90,7 @@ fn read_entry(
     view: CgroupView,
     own_users: Option<&Path>,
     pid: u32,
+    uid_min: u32,
 ) -> Option<AncestorEntry> {
     let directory = root.join(pid.to_string());
     let stat = Stat::read(&directory).ok()?;
@@ -98,16 +103,17 @@ fn read_entry(
             executable: executable(&directory).known().cloned(),
             unit: unit.known().cloned().flatten(),
             namespace_creator: makers.known().and_then(|makers| makers.person),
-            ..lineage(pid, &stat, uids.known().map(|uids| uids.real))
+            ..lineage(pid, &stat, uids.known().map(|uids| uids.real), uid_min)
         },
     })
 }
 
 /// The facts about a process that decide its job, as far as `stat` and its uid give them.
-pub(super) fn lineage(pid: u32, stat: &Stat, uid: Option<u32>) -> ProcessLineage {
+pub(super) fn lineage(pid: u32, stat: &Stat, uid: Option<u32>, uid_min: u32) -> ProcessLineage {
     ProcessLineage {
         key: ProcessKey::new(pid, stat.start_ticks),
         uid,
+        uid_min,
         namespace_creator: None,
         name: stat.name.clone(),
         group: stat.group,
@@ -171,7 +177,7 @@ mod tests {
     }
 
     fn family(root: &Path) -> AncestorCache<'_> {
-        AncestorCache::new(root, CgroupView::Whole)
+        AncestorCache::new(root, CgroupView::Whole, 1000)
     }
 
     fn ancestors(root: &Path, pid: u32) -> Ancestors {

@@ -24,7 +24,7 @@ use crate::fault::PartFault;
 use crate::procfs::stat::{Stat, terminal_name};
 use crate::procfs::{is_absent, read_at_most, read_failure};
 use cached::{CachedProcess, has_executed, job_of};
-use gpukill_policy::job::{ProcessLineage, notebook_servers};
+use gpukill_policy::job::{ProcessLineage, notebook_servers, runs_notebook_kernel};
 use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{FaultCode, ProcessKey, ProcessLocation};
 use gpukill_proto::reading::Reading;
@@ -100,7 +100,7 @@ impl ProcessReader {
         users: &Users,
     ) -> BTreeMap<u32, ProcessMetadata> {
         let root = self.root.clone();
-        let mut family = AncestorCache::new(&root, self.view);
+        let mut family = AncestorCache::new(&root, self.view, self.uid_min);
         let mut boot = None;
         let before = self.cached.len();
         self.cached.retain_entries(|pid, _| pids.contains(pid));
@@ -251,6 +251,7 @@ impl ProcessReader {
                 .map(to_parent)
                 .collect(),
             notebook_servers: Vec::new(),
+            is_notebook_kernel: false,
         };
         // All this was read by PID: if the PID was reused meanwhile, the data would be of two
         // processes. In that case this poll has no process for it.
@@ -279,7 +280,7 @@ impl ProcessReader {
             lineage: ProcessLineage {
                 executable: person.executable.known().cloned(),
                 namespace_creator: maker,
-                ..lineage(pid, stat, uid)
+                ..lineage(pid, stat, uid, self.uid_min)
             },
             ancestors,
             details: Arc::new(person),
@@ -295,6 +296,9 @@ impl ProcessReader {
         let file = |key: ProcessKey| self.root.join(key.pid.to_string()).join("cmdline");
         let person = Arc::make_mut(&mut known.details);
         person.command = self.command_lines.get(known.key, || file(known.key));
+        let arguments = self.command_lines.arguments(known.key, || file(known.key));
+        let arguments = arguments.known();
+        person.is_notebook_kernel = arguments.is_some_and(|it| runs_notebook_kernel(it));
         (person.location.container, person.owner_label) = match &known.cgroup_container {
             Reading::Value(Some(contained)) => {
                 let (container, label) = self.containers.get(contained, users);

@@ -48,6 +48,8 @@ pub(super) struct ProcessDetails {
     pub(super) parents: Vec<Ancestor>,
     /// The notebook servers above it.
     pub(super) notebook_servers: Vec<ProcessKey>,
+    /// Whether its arguments run a notebook kernel.
+    pub(super) is_notebook_kernel: bool,
 }
 
 impl ProcessMetadata {
@@ -97,6 +99,7 @@ impl ProcessMetadata {
             uid: uid.known().copied(),
             person: users.person(&uid, &person.namespace_owner, person.slice),
             notebook_servers: person.notebook_servers.clone(),
+            is_notebook_kernel: person.is_notebook_kernel,
         }
     }
 
@@ -139,6 +142,7 @@ impl ProcessMetadata {
                 job: unknown.as_unknown(),
                 parents: Vec::new(),
                 notebook_servers: Vec::new(),
+                is_notebook_kernel: false,
             }),
         }
     }

@@ -216,6 +216,7 @@ impl ProcessTableReader {
             host_root: &self.host_root,
             view: namespace::cgroup_view(&self.procfs),
             own_users,
+            uid_min: self.uid_min,
         }
     }
 }

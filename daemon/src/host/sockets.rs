@@ -66,6 +66,8 @@ pub(crate) struct ProcessAttribution {
     pub(crate) person: Option<u32>,
     /// The notebook servers above it.
     pub(crate) notebook_servers: Vec<ProcessKey>,
+    /// Whether it runs a notebook kernel.
+    pub(crate) is_notebook_kernel: bool,
 }
 
 /// A job before its sockets are read.
@@ -78,6 +80,8 @@ struct WatchedJob {
     /// Its processes that hold a GPU.
     processes: BTreeSet<ProcessKey>,
     notebook_servers: BTreeSet<ProcessKey>,
+    /// Those of `processes` that run a notebook kernel.
+    kernels: BTreeSet<ProcessKey>,
 }
 
 /// The result of scanning a process.
@@ -132,6 +136,7 @@ impl ProcessAttribution {
     fn has_same_findings(&self, other: &Self) -> bool {
         (&self.job, self.uid, &self.notebook_servers)
             == (&other.job, other.uid, &other.notebook_servers)
+            && self.is_notebook_kernel == other.is_notebook_kernel
     }
 }
 
@@ -278,8 +283,12 @@ impl WatcherState {
                 owner: attribution.budget_owner(),
                 processes: BTreeSet::new(),
                 notebook_servers: BTreeSet::new(),
+                kernels: BTreeSet::new(),
             });
             watched.processes.insert(*key);
+            watched
+                .kernels
+                .extend(attribution.is_notebook_kernel.then_some(*key));
             let servers = attribution.notebook_servers.iter().copied();
             watched.notebook_servers.extend(servers);
         }

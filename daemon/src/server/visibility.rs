@@ -213,8 +213,7 @@ impl Visibility<'_> {
             }
         });
         // Neither kind of mark takes the room of the other.
-        let mut gone = self.simulated_marks(simulated, snapshot);
-        gone.truncate(MAX_MARKED / 2);
+        let gone = self.simulated_marks(simulated, snapshot, MAX_MARKED / 2);
         let is_gone = |mark: &ViolationMark| {
             let mut gone = gone.iter();
             gone.any(|it| (&it.run, &it.rule) == (&mark.run, &mark.rule))
@@ -268,12 +267,13 @@ impl Visibility<'_> {
         self.sees_all_users() || self.concerns_visible_person(&open.subject, &open.evidence.runs)
     }
 
-    /// The marks of processes in jobs that a dry run counts as ended, as far as the caller may see
-    /// them.
+    /// The first `limit` marks of processes in jobs that a dry run counts as ended, as far as the
+    /// caller may see them.
     fn simulated_marks(
         &self,
         simulated: &[SimulatedEnd],
         snapshot: &Snapshot,
+        limit: usize,
     ) -> Vec<ViolationMark> {
         let visible = simulated
             .iter()
@@ -304,7 +304,7 @@ impl Visibility<'_> {
                 can_snooze: false,
             })
         });
-        marks.collect()
+        marks.take(limit).collect()
     }
 
     /// The processes that a violation marks, as far as the caller may see them: those in its

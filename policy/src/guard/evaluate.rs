@@ -28,6 +28,8 @@ mod waste;
 
 pub use compiled_rules::CompiledRules;
 pub(crate) use compiled_rules::{PolicyIndex, RuleResponse, has_grace};
+#[cfg(test)]
+pub(crate) use context::INSPECTED_RUNS;
 pub(crate) use context::{EvaluatedJob, EvaluationContext};
 pub(crate) use findings::{Excess, ViolationDetails, observed_runs};
 use gpukill_proto::collect::IntoSet as _;

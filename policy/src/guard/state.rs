@@ -24,6 +24,7 @@ use claim::Claim;
 use device_reporting::DeviceReporting;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{OpenViolation, RuleName, RunKey, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -31,6 +32,7 @@ pub use saved_part::SavedPart;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use streak::Streak;
 use window::{MemorySum, UtilizationSum, WasteSum, Window};
 
@@ -69,9 +71,9 @@ pub struct GuardState {
     pub(crate) snoozes: SnoozeList,
     /// Which devices have reported their processes.
     pub(crate) device_reporting: DeviceReporting,
-    /// Processes that are now part of another job than at first, and that first job.
+    /// Processes that are now part of another job than at first.
     #[serde(with = "pairs")]
-    pub(crate) moved: BTreeMap<PidStart, JobKey>,
+    pub(crate) moved: BTreeMap<PidStart, MovedProcess>,
     #[serde(skip)]
     pub(crate) cache: MatchCache,
 }
@@ -84,6 +86,20 @@ pub(crate) struct JobKey {
     pub(crate) uid: Option<u32>,
     pub(crate) id: String,
 }
+
+/// A process that is now part of another job than at first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovedProcess {
+    /// The first job, which it still counts for.
+    first: JobKey,
+    /// When it was first seen in another.
+    since: Timestamp,
+}
+
+/// How long a process counts for a job that it is no longer part of. Workers of a launcher
+/// that died end, or are ended, within this time; what still runs goes on by itself, and
+/// `list` and `kill` show it as jobs of their own.
+const MOVED_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Activity of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +137,18 @@ impl BehaviourState {
         self.runaway.clear();
         self.growth.clear();
         self
+    }
+
+    /// Gives a job the measurements of another one, unless it has its own.
+    fn copy_job(&mut self, from: &JobKey, to: &Arc<JobKey>) {
+        if let (Some(window), None) = (self.waste.get(from), self.waste.get(to.as_ref())) {
+            let window = window.clone();
+            self.waste.insert(Arc::clone(to), window);
+        }
+        if let (Some(streak), None) = (self.cpu.get(from), self.cpu.get(to.as_ref())) {
+            let streak = *streak;
+            self.cpu.insert(Arc::clone(to), streak);
+        }
     }
 }
 
@@ -244,6 +272,9 @@ impl GuardState {
             for since in self.cooling.values_mut() {
                 *since = Timestamp(since.0.saturating_add(undetermined));
             }
+            for moved in self.moved.values_mut() {
+                moved.since = Timestamp(moved.since.0.saturating_add(undetermined));
+            }
             if undetermined < 0 {
                 let jobs = self.jobs.values_mut();
                 let claims = jobs.flat_map(|job| job.claims.values_mut());
@@ -329,7 +360,7 @@ impl GuardState {
 
     /// The job that a process counts for: the one that it was part of at first. Its
     /// violation states go on when its parent ends, and when its owner moves it from one
-    /// cgroup to another.
+    /// cgroup to another. [`GuardState::release_moved`] ends that.
     fn first_job(
         &mut self,
         process: PidStart,
@@ -338,7 +369,7 @@ impl GuardState {
     ) -> Arc<JobKey> {
         let known = self.cache.processes.get(&process);
         let is_elsewhere = known.is_some_and(|known| !known.facts.has_same_placement(facts));
-        let moved = self.moved.get(&process);
+        let moved = self.moved.get(&process).map(|it| &it.first);
         let was = known.filter(|known| known.facts.job.is_some());
         let was = was.and_then(|known| known.policy_match.job_key.as_deref());
         let first = moved.or(was).filter(|_| !is_elsewhere);
@@ -347,10 +378,72 @@ impl GuardState {
             return now;
         };
         if first == *now {
+            self.moved.remove(&process);
             return now;
         }
-        self.moved.insert(process, first.clone());
+        if !self.moved.contains_key(&process) {
+            let (first, since) = (first.clone(), self.until.unwrap_or_default());
+            self.moved.insert(process, MovedProcess { first, since });
+        }
         Arc::new(first)
+    }
+
+    /// Lets processes that left their first job long ago count for their present ones,
+    /// unless a job may be ended for a violation of the first. A present job that is new
+    /// has the activity of the first: a move gains no time.
+    pub(crate) fn release_moved(&mut self) {
+        let now = self.until.unwrap_or_default();
+        let is_due = |it: &MovedProcess| now.since(it.since) >= MOVED_TIMEOUT;
+        if !self.moved.values().any(is_due) {
+            return;
+        }
+        let Self {
+            violations,
+            ended,
+            cache,
+            jobs,
+            conduct,
+            moved,
+            ..
+        } = self;
+        let violations = violations.values().flat_map(|it| &it.of);
+        let ending = violations.filter_map(|(subject, violation)| match subject {
+            ViolationSubject::Job(job) => violation
+                .may_end_job()
+                .then_some((job.owner.uid, job.id.as_str())),
+            ViolationSubject::Person(_)
+            | ViolationSubject::PersonOn(..)
+            | ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Device(_)
+            | ViolationSubject::Run(_) => None,
+        });
+        let mut ending: Vec<(Option<u32>, &str)> = ending.collect();
+        ending.sort_indirect();
+        moved.retain_entries(|process, it| {
+            let first = &it.first;
+            let of_violation = ending.binary_search(&(first.uid, first.id.as_str()));
+            let is_ending = ended.contains_key(first) || of_violation.is_ok();
+            let known = cache.processes.get_mut(process);
+            let known = known.filter(|known| known.facts.job.is_some());
+            let Some(known) = known.filter(|_| is_due(it) && !is_ending) else {
+                return true;
+            };
+            let (id, shown) = known.policy_match.job.clone();
+            let key = Arc::new(JobKey { uid: first.uid, id });
+            if let (Some(activity), None) = (jobs.get(first), jobs.get(key.as_ref())) {
+                let activity = activity.clone();
+                jobs.insert(Arc::clone(&key), JobState { shown, ..activity });
+            }
+            for state in conduct.values_mut() {
+                state.copy_job(first, &key);
+            }
+            known.policy_match = Arc::new(PolicyMatch {
+                job_key: Some(key),
+                ..PolicyMatch::clone(&known.policy_match)
+            });
+            false
+        });
     }
 
     /// Drops the processes that were not requested since the last call.

@@ -206,6 +206,12 @@ impl ViolationState {
         opened.is_some_and(|it| it.ended_at.is_some() && it.mode != GuardMode::DryRun)
     }
 
+    /// Whether a job may be ended for it outside a dry run.
+    pub(crate) fn may_end_job(&self) -> bool {
+        let opened = self.opened.as_ref();
+        opened.is_some_and(|it| it.mode > GuardMode::DryRun && it.action == GuardAction::Terminate)
+    }
+
     /// Shifts the times by unobserved milliseconds, or by those that the wall clock was set
     /// forward or back: they are no part of a grace period.
     pub(crate) fn shift_time(&mut self, ms: i64) {

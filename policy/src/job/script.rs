@@ -24,6 +24,18 @@ pub(super) fn target_name(arguments: &[String]) -> Option<&str> {
     }
 }
 
+/// Whether an interpreter with these arguments runs a kernel of Jupyter. What a process says
+/// of itself here only makes its own ports less of a service.
+#[must_use]
+pub fn runs_notebook_kernel(arguments: &[String]) -> bool {
+    let name = target_name(arguments).unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    matches!(
+        name,
+        "ipykernel" | "ipykernel_launcher" | "ipykernel_launcher.py"
+    )
+}
+
 /// Returns the program that an interpreter with these arguments runs.
 pub(crate) fn interpreter_target<'a>(
     mut words: impl Iterator<Item = &'a str>,
@@ -113,6 +125,23 @@ mod tests {
                 .collect();
             assert_eq!(target_name(&arguments), expected, "{words:?}");
         }
+    }
+
+    #[test]
+    fn notebook_kernels_are_recognized() {
+        for (words, expected) in [
+            ("python3 -m ipykernel_launcher -f kernel.json", true),
+            ("python3 -Xfrozen_modules=off -m ipykernel -f x", true),
+            ("python3 /usr/lib/python3/ipykernel_launcher.py -f x", true),
+            ("python3 -m jupyterlab ipykernel_launcher", false),
+            ("python3 serve.py -m ipykernel_launcher", false),
+            ("python3 -c ipykernel_launcher", false),
+            ("python3", false),
+        ] {
+            let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            assert_eq!(runs_notebook_kernel(&arguments), expected, "{words}");
+        }
+        assert!(!runs_notebook_kernel(&[]));
     }
 
     proptest! {

@@ -4,6 +4,22 @@
 //! file that a person owns counts only while its process leads its session, or its
 //! process group on a terminal, as the server of a multiplexer and an interactive shell
 //! do. Names are the kernel's, truncated to 15 bytes.
+//!
+//! A person also chooses the code that runs in a program of the system (`LD_PRELOAD`).
+//! So the user must be one that such a program runs as:
+//!
+//! | program | user | session host |
+//! |---|---|---|
+//! | login programs, cron, display managers | root, a system account | yes |
+//! | | a person | never |
+//! | systemd, (sd-pam) | root, a system account | yes |
+//! | | a person | in the unit of the person's own manager |
+//! | shells, multiplexers, terminals, desktops, servers of ssh, notebooks and editors, supervisors | any | yes |
+//!
+//! The user does not verify the last row: people run these programs themselves, and one
+//! of them may restart the processes below it, as a shell script does. Such a process is
+//! no part of the job of a process below it. It is no reason to leave a process out of
+//! its own job: [`crate::kill::scope`] decides that by the process table.
 
 use super::ProcessLineage;
 use super::script::target_name;
@@ -32,34 +48,21 @@ const SERVERS: &[&str] = &[
     "tmux: client",
     "tmux: server",
     "zellij",
-    // Login programs.
-    "agetty",
+    // Login programs. The process of a session of sshd runs as its user.
     "dropbear",
-    "getty",
-    "login",
-    "mingetty",
     "sshd",
     "sshd-auth",
     "sshd-session",
     "ttyd",
     // Schedulers of timed commands.
-    "CRON",
     "anacron",
-    "atd",
-    "cron",
-    "crond",
-    "fcron",
-    // Managers of services and sessions.
-    "(sd-pam)",
-    "init",
+    // Managers of services.
     "openrc-run",
     "runsv",
     "runsvdir",
     "s6-supervise",
     "s6-svscan",
     "supervisord",
-    "systemd",
-    "systemd-logind",
     // Jupyter and similar servers.
     "configurable-ht",
     "jupyter",
@@ -84,11 +87,8 @@ const SERVERS: &[&str] = &[
     "alacritty",
     "cinnamon-sessio",
     "foot",
-    "gdm",
-    "gdm-session-wor",
     "gdm-wayland-ses",
     "gdm-x-session",
-    "gdm3",
     "gnome-session-b",
     "gnome-shell",
     "gnome-terminal-",
@@ -97,15 +97,12 @@ const SERVERS: &[&str] = &[
     "konsole",
     "kwin_wayland",
     "kwin_x11",
-    "lightdm",
     "mate-session",
     "mate-terminal",
     "openbox",
     "plasmashell",
     "ptyxis",
     "ptyxis-agent",
-    "sddm",
-    "sddm-helper",
     "sway",
     "terminator",
     "tilix",
@@ -116,14 +113,43 @@ const SERVERS: &[&str] = &[
     "xfce4-panel",
     "xfce4-session",
     "xfce4-terminal",
-    "xrdp-sesman",
     "xterm",
 ];
+
+/// Programs that start work for people, and that only root and system accounts run.
+const SYSTEM_SERVERS: &[&str] = &[
+    // Login programs.
+    "agetty",
+    "getty",
+    "login",
+    "mingetty",
+    // Schedulers of timed commands.
+    "CRON",
+    "atd",
+    "cron",
+    "crond",
+    "fcron",
+    // Managers of services and sessions.
+    "init",
+    "systemd-logind",
+    // Display managers.
+    "gdm",
+    "gdm-session-wor",
+    "gdm3",
+    "lightdm",
+    "sddm",
+    "sddm-helper",
+    "xrdp-sesman",
+];
+
+/// Processes of systemd, which manages the units of the host and of each person.
+const SYSTEMD: &[&str] = &["(sd-pam)", "systemd"];
 
 /// All names in the lists, as the kernel truncates them.
 #[cfg(test)]
 pub(super) fn all_names() -> impl Iterator<Item = &'static str> {
-    SHELLS.iter().chain(SERVERS).copied()
+    let lists = [SHELLS, SERVERS, SYSTEM_SERVERS, SYSTEMD];
+    lists.into_iter().flatten().copied()
 }
 
 /// The programs in [`SERVERS`] that start notebook kernels.
@@ -239,15 +265,37 @@ pub(crate) fn is_session_host(process: &ProcessLineage) -> bool {
 
 /// Whether a process of this name may be a session host, where no more is known of it.
 pub(crate) fn may_be_session_host(name: &str) -> bool {
-    SHELLS.contains(&name) || SERVERS.contains(&name) || MULTI_NAME_PROGRAMS.contains(&name)
+    is_listed(name) || SYSTEM_SERVERS.contains(&name) || MULTI_NAME_PROGRAMS.contains(&name)
+}
+
+/// Whether people run a session host of this name, too.
+fn is_listed(name: &str) -> bool {
+    SHELLS.contains(&name) || SERVERS.contains(&name) || SYSTEMD.contains(&name)
 }
 
 /// Whether the process is a session server, such as a multiplexer, a login program or a
 /// Jupyter server. It hosts the work of people who come and go, which a shell does not.
 pub(crate) fn is_session_server(process: &ProcessLineage) -> bool {
+    let is_systems_own = process.is_system_account();
     has_verified_name(process, SERVERS)
+        || (is_systems_own && has_verified_name(process, SYSTEM_SERVERS))
+        || ((is_systems_own || is_in_own_manager(process)) && has_verified_name(process, SYSTEMD))
         || is_editor_process(process)
         || runs_any_script(process, SCRIPTS)
+}
+
+/// Whether the process is where systemd starts the manager of its user's units, or its
+/// unit is unknown. A person's other processes have a unit of their own, or that of a
+/// session, and cannot leave it for a manager outside of it.
+fn is_in_own_manager(process: &ProcessLineage) -> bool {
+    process.unit.as_ref().is_none_or(|unit| match unit.manager {
+        Some(_) => unit.name == "init.scope" && unit.manager == process.uid,
+        None => {
+            let of = unit.name.strip_prefix("user@");
+            let of = of.and_then(|of| of.strip_suffix(".service"));
+            of.is_some_and(|of| of.parse::<u32>().ok() == process.uid)
+        }
+    })
 }
 
 /// Whether the process starts notebook kernels: a Jupyter server, or the server of an
@@ -289,7 +337,10 @@ fn may_have_name(program: &str, name: &str) -> bool {
     if is_interpreter(program) {
         return name == "xonsh" || SCRIPTS.iter().any(|script| truncate_name(script) == name);
     }
-    let is_known = |name: &str| SHELLS.contains(&name) || SERVERS.contains(&name);
+    // People preload code into programs of the system, and change the name.
+    let is_systems = SYSTEM_SERVERS.contains(&name);
+    let is_known =
+        |program: &str| is_listed(program) || (is_systems && SYSTEM_SERVERS.contains(&program));
     // `screen-4.9.0` and `bash5` carry a version.
     let base = program.trim_end_matches(|c: char| c.is_ascii_digit() || ".-_".contains(c));
     truncate_name(program) == name

@@ -15,6 +15,7 @@ fn lineage(pid: u32, name: &str) -> ProcessLineage {
             start_ticks: u64::from(pid),
         },
         uid: Some(ALICE),
+        uid_min: 1000,
         namespace_creator: None,
         name: name.to_owned(),
         group: 1,
@@ -256,7 +257,15 @@ fn session_server_splits_a_unit() {
         let line = [launcher, shell, tmux.clone()];
         assert_eq!(of(lineage(pane + 2, "python"), &line), tree(pane + 1));
     }
-    assert_eq!(of(tmux.clone(), &[inside(lineage(4, "launcher"))]), tree(5));
+    // A server leads its session, and no other work of hers is above it. The name alone
+    // takes no process out of its unit.
+    let leading = ProcessLineage {
+        session: 5,
+        ..tmux.clone()
+    };
+    assert_eq!(of(leading.clone(), &[]), tree(5));
+    assert_eq!(of(leading, &[inside(lineage(4, "launcher"))]), all);
+    assert_eq!(of(tmux, &[]), all);
     let jupyter = command(lineage(5, "python3"), "python3 -W ignore -m jupyterlab");
     assert_eq!(of(lineage(9, "python"), &[inside(jupyter)]), tree(9));
     let root = ProcessLineage {

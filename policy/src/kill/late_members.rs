@@ -1,9 +1,7 @@
 //! Finds late members: processes that joined a job or were forked after the plan was
 //! made.
 
-use super::scope::{
-    ScopeIndex, container_key, find_process, hosts_sessions, is_not_older, membership_key,
-};
+use super::scope::{ScopeIndex, container_key, find_process, is_not_older, membership_key};
 use super::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{KillPlan, KillScope, PlannedAction};
@@ -162,7 +160,7 @@ pub fn find_strays(
         let is_new = process.lineage.key.start_ticks > plan.youngest_start_ticks;
         let parent = now.get(&process.parent);
         let has_parent = parent.is_some_and(|it| is_in_one(it) && is_not_older(it, process));
-        if is_new && is_in_one(process) && !has_parent && !hosts_sessions(process) {
+        if is_new && is_in_one(process) && !has_parent && !scopes.hosts_sessions(process) {
             found.insert(process.lineage.key);
             scopes.collect_below(process, &mut BTreeSet::new(), &mut found);
         }

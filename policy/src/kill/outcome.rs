@@ -73,6 +73,7 @@ mod tests {
     use super::*;
     use gpukill_proto::kill::{
         KillSignal, KillTarget, PlannedAction, ProcessOutcome, Reaper, Stage, TargetMemory,
+        UninterruptibleWait,
     };
     use gpukill_proto::model::DeviceId;
     use gpukill_proto::reading::Reading;
@@ -140,6 +141,7 @@ mod tests {
     fn worst_outcome_decides() {
         let ended = || Outcome::Ended(KillSignal::Terminate, 3);
         let survived = || Outcome::Survived(KillSignal::Terminate, 3);
+        let stuck = || Outcome::Uninterruptible(UninterruptibleWait::default());
         let denied = || Outcome::Denied("alice".into());
         let protected = || Outcome::Protected("it is process 1".into());
         let cases = [
@@ -150,6 +152,11 @@ mod tests {
             (vec![denied(), protected()], KillCompletion::Refused),
             (vec![denied(), Outcome::Gone], KillCompletion::Refused),
             (vec![denied(), survived()], KillCompletion::Failed),
+            // Without any end, nothing is done.
+            (vec![survived()], KillCompletion::Failed),
+            (vec![stuck()], KillCompletion::Failed),
+            (vec![stuck(), Outcome::Gone], KillCompletion::Failed),
+            (vec![ended(), stuck()], KillCompletion::Partial),
             (vec![Outcome::Gone], KillCompletion::NothingToEnd),
             (vec![], KillCompletion::NothingToEnd),
         ];

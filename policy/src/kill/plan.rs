@@ -6,7 +6,7 @@ use super::contacts::{contact_text, user_names};
 use super::device_use::{ProcessDeviceUse, device_use, is_zombie};
 use super::protection::{DaemonFamily, protection_of};
 use super::resolve::resolve;
-use super::scope::{ScopeIndex, find_process, hosts_sessions, membership_key};
+use super::scope::{ScopeIndex, find_process, membership_key};
 use super::signals::signal_sequence;
 use super::{KillContext, ProcessInfo, ProcessTable};
 use crate::access::{Operation, Ruling, check};
@@ -171,7 +171,7 @@ impl<'a> Planner<'a> {
         let protected = protection_of(process, &self.family, self.context.protection);
         let protected = protected.filter(|it| !self.overrides(it, named));
         protected.or_else(|| {
-            (!by_pid && hosts_sessions(process))
+            (!by_pid && self.scopes.hosts_sessions(process))
                 .then(|| ProtectionReason::always("it hosts sessions: select it by its pid"))
         })
     }

@@ -4,7 +4,7 @@
 use super::contacts::{contact_text, user_names};
 use super::plan::find_reaper;
 use super::protection::{DaemonFamily, Protection, may_run_host_file, protection_of};
-use super::scope::{ContainerKey, container_key, hosts_sessions};
+use super::scope::{ContainerKey, container_key, hosts_sessions_alone};
 use super::{ProcessInfo, ProcessTable};
 use crate::access::{Caller, Operation, Roles, Ruling, Uids, check};
 use gpukill_proto::holders::ProcessState;
@@ -202,7 +202,7 @@ fn became_session_host(
     let executes_another = context
         .before
         .is_none_or(|it| it.lineage.executable != now.lineage.executable);
-    hosts_sessions(now) && (!executes_another || may_run_host_file(now))
+    hosts_sessions_alone(now) && (!executes_another || may_run_host_file(now))
 }
 
 fn permission_outcome(

@@ -17,7 +17,9 @@ use gpukill_policy::guard::rules::RuleSet;
 use gpukill_policy::guard::rules::edit::edit;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::edit::GuardEdit;
-use gpukill_proto::guard::{GuardMode, GuardReport, OpenViolation, ViolationPage, ViolationQuery};
+use gpukill_proto::guard::{
+    GuardMode, GuardReport, OpenViolation, RulesRevision, ViolationPage, ViolationQuery,
+};
 use gpukill_proto::status::Right;
 use gpukill_proto::units::Timestamp;
 
@@ -85,7 +87,8 @@ fn predict_consequences(
     };
     let new = edited_rules(requested, &held);
     if changes_mode(requested, new.as_ref(), before.mode) {
-        let effect = |(_, rules)| mode_change_effect(requested, rules, before, daemon, timeout);
+        let revision = revision.as_ref();
+        let effect = |new| mode_change_effect(requested, new, revision, before, (daemon, settings));
         return EditConsequences {
             statement: String::new(),
             effect: new.and_then(effect),
@@ -120,14 +123,14 @@ fn changes_mode(requested: &GuardEdit, new: Option<&(String, RuleSet)>, before: 
     }
 }
 
-/// The effect of an edit of the mode; `None` when it cannot be determined, which does not
-/// prevent the edit.
+/// The effect of an edit of the mode, with its result; `revision` is that of the edited file.
+/// `None` when it cannot be determined, which does not prevent the edit.
 fn mode_change_effect(
     requested: &GuardEdit,
-    rules: RuleSet,
+    (text, rules): (String, RuleSet),
+    revision: Option<&RulesRevision>,
     before: &GuardReport,
-    daemon: &Daemon,
-    timeout: RequestTimeout,
+    (daemon, settings): (&Daemon, &Settings),
 ) -> Option<EditEffect> {
     let mode = rules.mode;
     // A stopped guard resumes only by an edit that sets the mode.
@@ -140,7 +143,10 @@ fn mode_change_effect(
             open: Ok(Vec::new()),
         });
     }
-    let was = match (before.mode == mode, has_stopped) {
+    // A disabled guard evaluates nothing, and the edit also puts a changed file in force.
+    let is_unevaluated = mode > GuardMode::DryRun
+        && (before.mode == GuardMode::Disabled || revision != before.revision.as_ref());
+    let was = match (before.mode == mode && !is_unevaluated, has_stopped) {
         (_, true) if mode > GuardMode::DryRun => PreviousState::Stopped,
         (true, _) => PreviousState::SameMode,
         (false, _) => PreviousState::OtherMode,
@@ -152,9 +158,16 @@ fn mode_change_effect(
     let is_new = |open: &OpenViolation| {
         was != PreviousState::SameMode || (is_doubted && open.rule.kind.is_behaviour())
     };
-    // Includes the violations of jobs that a dry run counts as ended, because these continue.
-    let open = open_violations(daemon, now, timeout).map(|page| {
-        let open = page.open.into_iter();
+    let open = match is_unevaluated {
+        true => replay::evaluate_open_violations(&text, daemon, settings),
+        // Includes the violations of jobs that a dry run counts as ended, because these continue.
+        false => {
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            open_violations(daemon, now, timeout).map(|page| page.open)
+        }
+    };
+    let open = open.map(|open| {
+        let open = open.into_iter();
         let open =
             open.filter(|open| was == PreviousState::SameMode || open.not_broken_since.is_none());
         let open = open.map(|open| {

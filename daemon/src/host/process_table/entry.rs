@@ -31,6 +31,8 @@ pub(super) struct ReadRoots<'a> {
     pub(super) host_root: &'a Path,
     pub(super) view: CgroupView,
     pub(super) own_users: Option<&'a Path>,
+    /// The lowest uid of a person.
+    pub(super) uid_min: u32,
 }
 
 pub(super) struct ProcessEntry {
@@ -57,13 +59,14 @@ impl ProcessEntry {
         let StatusFile { uids, inner_pid } = StatusFile::read(&directory);
         let group = cgroup_location(&directory, roots.view);
         let makers = user_namespace_creators(&directory, roots.own_users);
+        let uid = uids.known().map(|uids| uids.real);
         let thread = find_live_thread(&directory, &stat);
         let shown = thread_directory(&directory, thread);
         let lineage = ProcessLineage {
             executable: executable(&shown).known().cloned(),
             unit: group.unit.known().cloned().flatten(),
             namespace_creator: makers.known().and_then(|makers| makers.person),
-            ..lineage(pid, &stat, uids.known().map(|uids| uids.real))
+            ..lineage(pid, &stat, uid, roots.uid_min)
         };
         let namespace_owner = makers.map(|makers| makers.outermost);
         let is_contained = matches!(group.container, Reading::Value(Some(_)));

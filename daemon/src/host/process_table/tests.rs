@@ -66,6 +66,7 @@ impl FakeProcessTree {
             host_root: self.0.path(),
             view: namespace::cgroup_view(self.0.path()),
             own_users: None,
+            uid_min: 1000,
         }
     }
 
@@ -102,6 +103,7 @@ fn found(pid: u32, name: &str, parent: u32, start: u64) -> ProcessInfo {
         lineage: ProcessLineage {
             key: key(pid, start),
             uid: Some(1000),
+            uid_min: 1000,
             namespace_creator: None,
             name: name.to_owned(),
             group: 77,

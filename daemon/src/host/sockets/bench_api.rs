@@ -49,6 +49,7 @@ impl JobWatch {
                 owner: BudgetOwner::Unknown,
                 processes: [key(procfs, process)?].into(),
                 notebook_servers: servers?,
+                kernels: BTreeSet::new(),
             },
         })
     }
@@ -80,6 +81,7 @@ fn scan_once(root: &Path, pids: &[u32]) -> Vec<SocketFindings> {
             owner: BudgetOwner::Unknown,
             processes: [key].into(),
             notebook_servers: BTreeSet::new(),
+            kernels: BTreeSet::new(),
         })
         .collect();
     let found =

@@ -48,6 +48,8 @@ pub(super) struct JobSockets {
     pub(super) own: Vec<OpenSockets>,
     /// The notebook servers above them.
     pub(super) servers: Vec<OpenSockets>,
+    /// The sockets of those of `own` that run a notebook kernel.
+    pub(super) kernel_sockets: BTreeSet<u64>,
 }
 
 /// The result of one scan.
@@ -80,9 +82,10 @@ enum ClientKind {
     Closed,
 }
 
-struct JobInodes {
+struct JobInodes<'a> {
     own: BTreeSet<u64>,
     servers: BTreeSet<u64>,
+    kernels: &'a BTreeSet<u64>,
 }
 
 /// Records sockets that external clients were connected to, with the owner of the job.
@@ -141,6 +144,7 @@ impl JobHistory {
         let inodes = JobInodes {
             own: own().flat_map(|it| &it.sockets).copied().into_set(),
             servers: servers.flat_map(|it| &it.sockets).copied().into_set(),
+            kernels: &holders.kernel_sockets,
         };
         // For each, whether a process of the job has sockets there.
         let mut names: BTreeMap<PathBuf, bool> = BTreeMap::new();
@@ -196,7 +200,7 @@ impl JobHistory {
     fn add_ports(
         &self,
         table: &SocketTable,
-        inodes: &JobInodes,
+        inodes: &JobInodes<'_>,
         recorder: &mut ServedRecorder<'_>,
         evaluation: &mut JobUse,
     ) {
@@ -215,6 +219,7 @@ impl JobHistory {
                 port: local.port(),
                 is_loopback: local.ip().is_loopback(),
                 is_notebook_server,
+                is_notebook_kernel: listeners.iter().all(|it| inodes.kernels.contains(it)),
                 has_own_clients: false,
                 had_other_clients: listeners.iter().any(had_external_clients),
                 has_notebook_server: false,
@@ -256,7 +261,7 @@ impl JobHistory {
         &self,
         table: &SocketTable,
         connection: &Connection,
-        inodes: &JobInodes,
+        inodes: &JobInodes<'_>,
     ) -> ClientKind {
         let is_elsewhere = !table.is_local(connection.peer);
         match table.client_inode(connection) {

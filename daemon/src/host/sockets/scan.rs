@@ -162,9 +162,14 @@ impl SocketScanner {
         round: &mut ScanRound,
     ) -> Result<NetworkUse, Reading<()>> {
         let mut holders = JobSockets::default();
-        for (_, holder) in read {
+        for (key, holder) in read {
             match holder {
-                Ok(holder) => holders.own.push(holder.clone()),
+                Ok(holder) => {
+                    if watched.kernels.contains(key) {
+                        holders.kernel_sockets.extend(&holder.sockets);
+                    }
+                    holders.own.push(holder.clone());
+                }
                 Err(error) if has_ended(error) => {}
                 Err(error) => {
                     return Err(read_failure(io::Error::new(

@@ -48,6 +48,7 @@ fn alone(pids: &[u32]) -> BTreeMap<ProcessKey, ProcessAttribution> {
             uid: Some(1000),
             person: Some(1000),
             notebook_servers: Vec::new(),
+            is_notebook_kernel: false,
         };
         (key(*pid), attribution)
     };
@@ -167,6 +168,7 @@ fn tree_of(key: ProcessKey) -> WatchedJob {
         owner: BudgetOwner::Person(1000),
         processes: [key].into(),
         notebook_servers: BTreeSet::new(),
+        kernels: BTreeSet::new(),
     }
 }
 
@@ -287,6 +289,30 @@ fn notebook_server_is_no_client_browser_is() {
             notebook(clients),
             "{table}"
         );
+    }
+}
+
+#[test]
+fn ports_of_a_kernel_make_no_service() {
+    let tree = FakeSocketTree::new();
+    let table = [
+        line(50_000, 10, 2),
+        line(50_001, 10, 3),
+        pair((40_000, 11), (50_000, 12)),
+    ]
+    .concat();
+    // A launcher that is no known server is a part of the job.
+    tree.process(10, 1, &[11], &table);
+    tree.process(100, 1, &[2, 3, 12], &table);
+    tree.parent(100, 10);
+    let mut kernel = job(&[]);
+    for (kernels, expected) in [
+        (vec![], used(NetworkRole::Service(vec![50_001]), Some(0))),
+        (vec![key(100)], used(NetworkRole::Private, None)),
+    ] {
+        kernel.kernels = kernels.into_iter().collect();
+        let mut scanner = scanner_below(&tree);
+        assert_eq!(scan_job(&mut scanner, &kernel), expected);
     }
 }
 

@@ -19,6 +19,12 @@ use gpukill_proto::model::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+#[cfg(test)]
+thread_local! {
+    /// How many runs [`EvaluationContext::is_service`] has inspected.
+    pub(crate) static INSPECTED_RUNS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 pub(crate) struct EvaluationContext<'a> {
     pub(crate) compiled_rules: &'a CompiledRules,
     pub(crate) sample: &'a GuardSample,
@@ -139,6 +145,8 @@ impl EvaluationContext<'_> {
 
     /// Whether these processes are part of a service; `None` if that is unknown.
     pub(crate) fn is_service(&self, runs: &[usize]) -> Option<bool> {
+        #[cfg(test)]
+        INSPECTED_RUNS.with(|count| count.set(count.get() + runs.len()));
         let role = |run: &usize| self.runs[*run].sample.facts.network.as_ref();
         super::policy_match::any(runs.iter().map(|run| Some(role(run)?.is_service())))
     }
@@ -170,6 +178,7 @@ pub(crate) fn build_context<'a>(
     sample: &'a GuardSample,
 ) -> EvaluationContext<'a> {
     let policy_devices = state.policy_devices(compiled_rules, sample);
+    state.release_moved();
     let runs: Vec<SampledRun<'_>> = sample
         .runs
         .iter()

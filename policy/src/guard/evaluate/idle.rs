@@ -187,8 +187,11 @@ pub(crate) fn evaluate(
             }
         }
     }
-    let present: BTreeSet<_> = check.jobs().map(|(at, _)| &context.jobs[at].key).into_set();
-    state.cpu.retain_entries(|job, _| present.contains(job));
+    // Few rules measure CPU time.
+    if !state.cpu.is_empty() {
+        let present: BTreeSet<_> = check.jobs().map(|(at, _)| &context.jobs[at].key).into_set();
+        state.cpu.retain_entries(|job, _| present.contains(job));
+    }
 }
 
 /// Records whether a job used at least `below` of a core. Its processes without a GPU are

@@ -17,7 +17,7 @@ use super::super::state::evidence::LazyEvidence;
 use super::super::state::{GuardState, JobKey, JobState};
 use super::super::violation_state::{ConfirmedViolation, DueOwners, ViolationState};
 use super::compiled_rules::{PolicyIndex, RuleResponse};
-use super::context::EvaluationContext;
+use super::context::{EvaluatedRun, EvaluationContext};
 use super::findings::{Excess, Finding, Findings, SubjectIndex, ViolationDetails};
 use super::overflow::{EvaluationBounds, Overflow};
 use gpukill_proto::collect::IntoSet as _;
@@ -223,9 +223,12 @@ impl<'l> RuleEvaluation<'l, '_> {
         let Some(opened) = &violation.opened else {
             return false;
         };
+        // The runs are in the order of their processes.
         let is_present = |pid: u32, start_ticks: u64| {
-            let mut runs = self.context.runs.iter();
-            runs.any(|run| (run.key.pid, run.key.start_ticks) == (pid, start_ticks))
+            let process = |run: &EvaluatedRun<'_>| (run.key.pid, run.key.start_ticks);
+            let runs = &self.context.runs;
+            let found = runs.binary_search_by(|run| process(run).cmp(&(pid, start_ticks)));
+            found.is_ok()
         };
         let mut evidence = opened.evidence.runs.iter().map(|observed| &observed.run);
         violation.may_be_settled(response.settled_ms)
@@ -241,7 +244,9 @@ impl<'l> RuleEvaluation<'l, '_> {
             .runs
             .iter()
             .filter_map(|run| self.context.runs[*run].job);
-        let mut runs = jobs.map(|job| &self.context.jobs[job].runs);
+        // Each job once: it may have hundreds of these runs.
+        let jobs: BTreeSet<usize> = jobs.into_set();
+        let mut runs = jobs.iter().map(|job| &self.context.jobs[*job].runs);
         runs.any(|runs| self.context.is_service(runs) == Some(true))
     }
 

@@ -47,6 +47,19 @@ impl SavedPart {
         }
         next_smaller(self.violations).map(|violations| Self { violations, ..self })
     }
+
+    /// The part that [`SavedPart::reduced`] makes this one of; the whole of the whole.
+    #[must_use]
+    pub fn enlarged(self) -> Self {
+        let mut larger = Self::WHOLE;
+        while let Some(smaller) = larger.reduced().filter(|smaller| *smaller != self) {
+            larger = smaller;
+        }
+        match self == Self::WHOLE {
+            true => self,
+            false => larger,
+        }
+    }
 }
 
 fn next_smaller(count: usize) -> Option<usize> {

@@ -1,7 +1,7 @@
 //! Rules multiply with processes. What is kept is bounded, and what exceeds the bound is
 //! reported.
 
-use super::super::evaluate::{EvaluationBounds, Overflow, evaluate_within};
+use super::super::evaluate::{EvaluationBounds, INSPECTED_RUNS, Overflow, evaluate_within};
 use super::super::replay::{Replay, ReplayError};
 use super::super::state::JobKey;
 use super::*;
@@ -341,4 +341,28 @@ fn one_person_takes_no_windows_of_others() {
         (of_alice, state.waste.len())
     });
     assert_eq!(windows.collect::<Vec<_>>(), [(2, 6), (2, 2)]);
+}
+
+#[test]
+fn processes_of_a_job_are_inspected_once_for_each_rule() {
+    let idle = ForbiddenBehaviour::Idle(IdleParams {
+        limit: Duration::from_secs(60),
+        min_memory: Bytes(0),
+        with_connections: false,
+        cpu_below: None,
+    });
+    let (processes, rules) = (200, 10);
+    let mut world = TestHost::new(1);
+    for pid in 1..=processes {
+        world.start(pid, "alice").uses(0, 1, 0).job("tree 1");
+    }
+    let mut guard = TestGuard::new(RuleSet {
+        mode: GuardMode::DryRun,
+        ..rules_with(rules, &idle)
+    });
+    assert!(!guard.evaluate_samples(&mut world, 12).is_empty());
+    INSPECTED_RUNS.set(0);
+    guard.evaluate_samples(&mut world, 1).clear();
+    // For the condition, and for the response.
+    assert_eq!(INSPECTED_RUNS.get(), 2 * rules * processes as usize);
 }

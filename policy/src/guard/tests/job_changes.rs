@@ -3,7 +3,7 @@
 use super::record_text::record_line;
 use super::*;
 use crate::guard::sample::ProcessFacts;
-use gpukill_proto::guard::GuardStep;
+use gpukill_proto::guard::{GuardStep, ViolationSubject};
 
 fn idle_rules() -> RuleSet {
     RuleSet {
@@ -86,6 +86,78 @@ fn new_member_counts_for_its_job() {
         actual[0].contains("tree 100") && actual[1].contains("other.scope"),
         "{actual:#?}"
     );
+}
+
+/// When violations of jobs begin and end, and jobs are ended, while bob's two idle
+/// processes have a launcher for 100 seconds.
+fn orphaned_after_100_seconds(rules: RuleSet) -> Vec<(usize, String)> {
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    for pid in [101, 102] {
+        world.start(pid, "bob").uses(0, 1, 0).job("tree 100");
+    }
+    let mut actual = Vec::new();
+    for sample in 1..800 {
+        if sample == 10 {
+            for pid in [101, 102] {
+                world.process(pid).job(&format!("tree {pid}"));
+            }
+        }
+        for record in guard.evaluate_samples(&mut world, 1) {
+            let ViolationSubject::Job(job) = &record.subject else {
+                panic!("{record:?}");
+            };
+            let what = format!("{} {}", record.step.name(), job.id);
+            if matches!(
+                record.step,
+                GuardStep::Violated | GuardStep::Over | GuardStep::Ended(_)
+            ) {
+                actual.push((sample * 10, what));
+            }
+        }
+        if sample.is_multiple_of(50) {
+            let text = serde_json::to_string(&guard.state).unwrap();
+            guard.state = serde_json::from_str(&text).unwrap();
+        }
+    }
+    actual
+}
+
+#[test]
+fn orphans_are_one_job_for_an_hour() {
+    let rules = RuleSet {
+        defaults: Limits {
+            idle: Some(Duration::from_secs(1_200)),
+            ..Limits::default()
+        },
+        enforcement: EnforcementSettings {
+            grace: minutes(600),
+            ..EnforcementSettings::default()
+        },
+        ..dry_run_rules()
+    };
+    let at = |second, what: &str| (second, what.to_owned());
+    // Their idle time goes on.
+    assert_eq!(
+        orphaned_after_100_seconds(rules.clone()),
+        [
+            at(1_200, "violated tree 100"),
+            at(3_700, "over tree 100"),
+            at(3_700, "violated tree 101"),
+            at(3_700, "violated tree 102"),
+        ]
+    );
+    // A deadline of the job stands.
+    let rules = RuleSet {
+        mode: GuardMode::Soft,
+        enforcement: EnforcementSettings {
+            grace: minutes(100),
+            ..rules.enforcement.clone()
+        },
+        ..rules
+    };
+    let actual = orphaned_after_100_seconds(rules);
+    let expected = [at(1_200, "violated tree 100"), at(7_200, "ended tree 100")];
+    assert_eq!(actual[..2], expected, "{actual:?}");
 }
 
 /// When bob is warned and when his job is ended, if he is absent during these samples.

@@ -92,6 +92,7 @@ fn process(pid: u32, uids: Uids, namespace_creator: Option<u32>) -> ProcessInfo 
         lineage: ProcessLineage {
             key: key(pid),
             uid: Some(uids.real),
+            uid_min: 1000,
             namespace_creator,
             name: "python".into(),
             group: pid,

@@ -260,3 +260,65 @@ fn own_file_must_lead_to_host_sessions() {
     assert!(of("/home/alice/Applications/cursor", 1, 1, false));
     assert!(of("/snap/code/1/usr/share/code/code", 1, 1, false));
 }
+
+#[test]
+fn login_programs_belong_to_the_system() {
+    for (name, path) in [
+        ("agetty", "/usr/sbin/agetty"),
+        ("login", "/usr/bin/login"),
+        ("CRON", "/usr/sbin/cron"),
+        ("crond", "/bin/busybox"),
+        ("gdm-session-wor", "/usr/libexec/gdm-session-worker"),
+        ("systemd-logind", "/usr/lib/systemd/systemd-logind"),
+    ] {
+        let is_host = |uid, uid_min, namespace_creator| {
+            let process = ProcessLineage {
+                uid,
+                uid_min,
+                namespace_creator,
+                ..executing(9, name, path)
+            };
+            assert_eq!(is_session_host(&process), is_session_server(&process));
+            is_session_host(&process)
+        };
+        assert!(is_host(Some(0), 1000, None), "{name}");
+        assert!(is_host(Some(999), 1000, None), "{name}");
+        assert!(is_host(None, 1000, None), "{name}");
+        // A person, who may have preloaded any code, also as root of a namespace.
+        assert!(!is_host(Some(ALICE), 1000, None), "{name}");
+        assert!(!is_host(Some(999), 500, None), "{name}");
+        assert!(!is_host(Some(0), 1000, Some(ALICE)), "{name}");
+        // Such a process above a worker is part of the worker's job.
+        let above = [executing(9, name, path), lineage(8, "bash")];
+        assert_eq!(tree(&lineage(100, "python"), &above), 9, "{name}");
+        // Another name, or another program of the system, does not help.
+        let renamed = executing(9, "bash", path);
+        assert_eq!(is_session_host(&renamed), path == "/bin/busybox", "{path}");
+    }
+}
+
+#[test]
+fn systemd_of_a_person_runs_in_its_own_unit() {
+    let is_host = |uid: u32, name: &str, unit: Option<Unit>| {
+        is_session_host(&ProcessLineage {
+            uid: Some(uid),
+            unit,
+            ..executing(9, name, "/usr/lib/systemd/systemd")
+        })
+    };
+    for name in ["systemd", "(sd-pam)"] {
+        for (place, expected) in [
+            (unit("init.scope", Some(ALICE)), true),
+            (unit("user@1000.service", None), true),
+            (unit("init.scope", Some(1001)), false),
+            (unit("user@1001.service", None), false),
+            (unit("session-3.scope", None), false),
+            (unit("train.service", Some(ALICE)), false),
+        ] {
+            let actual = is_host(ALICE, name, Some(place.clone()));
+            assert_eq!(actual, expected, "{name} {place:?}");
+            assert!(is_host(0, name, Some(place)), "{name}");
+        }
+        assert!(is_host(ALICE, name, None), "{name}");
+    }
+}

@@ -74,6 +74,7 @@ pub(super) fn process(pid: u32, parent: u32, uid: u32, name: &str) -> ProcessInf
                 start_ticks: u64::from(pid),
             },
             uid: Some(uid),
+            uid_min: 1000,
             namespace_creator: None,
             name: name.chars().take(15).collect(),
             group: pid,

@@ -3,7 +3,7 @@
 use super::super::late_members::find_forked;
 use super::super::protection::protection_of;
 use super::super::reclaimed::reclaimed_memory;
-use super::super::scope::{ScopeIndex, hosts_sessions};
+use super::super::scope::ScopeIndex;
 use super::super::*;
 use super::fixture::*;
 use crate::access::{Operation, Ruling, check};
@@ -206,6 +206,7 @@ proptest! {
         let request = KillRequest { force, ..request(selector, scope) };
         let Ok(plan) = test_host.plan(&caller, &request) else { return Ok(()) };
         let plain = caller.uid != 0 && (caller.contained || caller.groups.is_empty() || caller.uid == ALICE);
+        let scopes = ScopeIndex::new(&test_host.process_table);
         for key in ended(&plan) {
             let process = &test_host.process_table[&key.pid];
             let family = test_host.daemon_family();
@@ -217,7 +218,7 @@ proptest! {
                 let is_all = process.uids == Reading::Value(Uids::from_single(caller.uid));
                 prop_assert!(is_all || namespace_owner == Some(caller.uid));
             }
-            prop_assert!(!hosts_sessions(process) || request.selector.pids.contains(&key.pid));
+            prop_assert!(!scopes.hosts_sessions(process) || request.selector.pids.contains(&key.pid));
             prop_assert!(process.state != ProcessState::Zombie);
         }
         for target in &plan.targets {
@@ -257,7 +258,7 @@ proptest! {
         let of_container = matches!(process.job.known(), Some(Job::Container { .. }));
         for key in keys.iter().filter(|key| **key != process.lineage.key) {
             let other = &test_host.process_table[&key.pid];
-            prop_assert!(!hosts_sessions(other), "{}", other.lineage.name);
+            prop_assert!(!scopes.hosts_sessions(other), "{}", other.lineage.name);
             let one_person = match scope {
                 KillScope::Process | KillScope::Tree => true,
                 KillScope::Job => !of_container,
@@ -286,7 +287,11 @@ proptest! {
         let plan = plan.unwrap();
         // A session host is ended, with its job, where its pid names it, and not where
         // another condition holds for it.
-        let keeps = |pid: &u32| test_host.process_table.get(pid).is_some_and(hosts_sessions);
+        let scopes = ScopeIndex::new(&test_host.process_table);
+        let keeps = |pid: &u32| {
+            let process = test_host.process_table.get(pid);
+            process.is_some_and(|process| scopes.hosts_sessions(process))
+        };
         if less.pids == selector.pids || !less.pids.iter().any(keeps) {
             prop_assert!(all(&less_plan).is_subset(&all(&plan)));
             prop_assert!(ended(&less_plan).is_subset(&ended(&plan)));
@@ -313,6 +318,7 @@ proptest! {
                 process.parent = parent;
             }
         }
+        let scopes = ScopeIndex::new(&now.process_table);
         let member = |process: &ProcessInfo| (process.lineage.key, process.clone());
         let members = members.iter().filter_map(|pid| first.process_table.get(pid));
         let mut members: BTreeMap<ProcessKey, ProcessInfo> = members.map(member).collect();
@@ -329,7 +335,7 @@ proptest! {
                 prop_assert!(people.contains(&process.lineage.person()) && process.lineage.uid.is_some());
                 prop_assert!(!members.contains_key(key));
                 prop_assert!(!first.process_table.contains_key(&key.pid));
-                prop_assert!(!hosts_sessions(process));
+                prop_assert!(!scopes.hosts_sessions(process));
             }
             members.extend(born.iter().map(|key| member(&now.process_table[&key.pid])));
         }

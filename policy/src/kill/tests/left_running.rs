@@ -42,7 +42,8 @@ fn parent_of_jupyter_server_stays() {
         first.container = Reading::Value((!in_slurm).then(|| container('a', "notebook", None)));
         let server = test_host.fork(301, 300, "python");
         server.lineage.arguments = Some(["python", "-m", module].map(str::to_owned).into());
-        test_host.fork(302, 301, "python");
+        // A kernel has a session of its own.
+        test_host.fork(302, 301, "python").lineage.session = 302;
         // A process without a server below it is part of the job.
         test_host.fork(303, 300, "sh");
         if in_slurm {

@@ -147,13 +147,23 @@ fn changes_veto_the_signal() {
                 now.lineage.name = "agetty".into();
                 now.lineage.executable = Some("/usr/sbin/agetty".into());
             }),
-            changed("it is agetty now, which hosts sessions"),
+            None,
         ),
         (
             "what is reached executes a shell",
             veto_after(301, |now| {
                 now.lineage.name = "bash".into();
                 now.lineage.executable = Some("/usr/bin/bash".into());
+            }),
+            None,
+        ),
+        (
+            "what is reached executes a shell on a terminal of its own",
+            veto_after(301, |now| {
+                now.lineage.name = "bash".into();
+                now.lineage.executable = Some("/usr/bin/bash".into());
+                now.lineage.on_terminal = true;
+                now.lineage.session = 301;
             }),
             changed("it is bash now, which hosts sessions"),
         ),
@@ -163,7 +173,7 @@ fn changes_veto_the_signal() {
                 now.lineage.arguments =
                     Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
             }),
-            changed("it is python now, which hosts sessions"),
+            None,
         ),
     ];
     for (what, found, expected) in cases {
@@ -214,21 +224,41 @@ fn executing_a_session_host_does_not_save() {
 
 #[test]
 fn reached_session_host_is_left_alone() {
-    let ended = |change: fn(&mut ProcessInfo)| veto_after(301, change).is_none();
-    assert!(!ended(|now| executes(now, "/usr/bin/tmux")));
-    assert!(!ended(|now| executes(now, "/usr/bin/bash")));
-    assert!(ended(|now| executes(now, "/home/alice/bin/tmux")));
-    assert!(ended(|now| executes(now, "/home/alice/usr/bin/bash")));
+    // On a terminal, where it leads its process group.
+    let ended = |path: &'static str, change: fn(&mut ProcessInfo)| {
+        let outcome = veto_after(301, |now| {
+            executes(now, path);
+            (now.lineage.group, now.lineage.on_terminal) = (301, true);
+            change(now);
+        });
+        outcome.is_none()
+    };
+    assert!(!ended("/usr/bin/bash", |_| {}));
+    assert!(ended("/usr/bin/bash", |now| now.lineage.group = 300));
+    assert!(ended("/usr/bin/bash", |now| now.lineage.on_terminal = false));
+    // A server below other work of hers.
+    assert!(ended("/usr/bin/tmux", |_| {}));
+    assert!(ended("/home/alice/usr/bin/bash", |_| {}));
     // In a mount namespace of her own.
-    assert!(ended(|now| {
-        executes(now, "/usr/bin/tmux");
+    assert!(ended("/usr/bin/bash", |now| {
         now.lineage.namespace_creator = Some(ALICE);
         now.namespace_owner = Reading::Value(Some(ALICE));
     }));
-    assert!(ended(|now| {
-        executes(now, "/usr/bin/tmux");
+    assert!(ended("/usr/bin/bash", |now| {
         now.program = Reading::Value(ProgramOrigin::Elsewhere);
     }));
+    // The root of a tree has no other work above it.
+    let test_host = host();
+    let mut root = target(&test_host, 301);
+    root.job = Reading::Value(Job::Tree(root.key));
+    let mut now = test_host.process_table[&301].clone();
+    executes(&mut now, "/usr/bin/tmux");
+    now.job = Reading::Failed("not requested".into());
+    for (session, ends) in [(301, false), (202, true)] {
+        now.lineage.session = session;
+        let found = veto_for(&test_host, &root, &now, &caller(ALICE, &[]), true);
+        assert_eq!(found.is_none(), ends, "{session}");
+    }
 }
 
 #[test]
@@ -351,6 +381,11 @@ fn facts_not_reread_keep_their_value() {
     assert_eq!(veto_for(&test_host, &named, &nameless, &root, true), None);
     test_host.process_mut(301).lineage.arguments =
         Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+    // A server of its own, as that below a shell of the job.
+    let (mut reached, mut other) = (reached, other);
+    other.lineage.session = 301;
+    other.job = Reading::Failed("not requested".into());
+    reached.job = Reading::Value(Job::Tree(reached.key));
     let found = veto_for(&test_host, &reached, &other, &root, true);
     assert_eq!(found, Some(keeps_work));
     test_host.protection.units = Glob::parse("session-3.scope").into_iter().collect();

@@ -53,14 +53,20 @@ fn tree_stops_at_session_servers_and_users() {
     test_host.fork(400, 310, "sh");
     test_host.fork(401, 400, "python");
     test_host.fork(410, 310, "tmux: server");
-    test_host.command(411, 410, "python");
+    test_host.command(411, 410, "python").lineage.session = 411;
+    // Without a pane it is no server.
+    test_host.fork(430, 310, "tmux: server");
+    test_host.command(431, 430, "python");
     let other = test_host.fork(420, 310, "python");
     other.lineage.uid = Some(BOB);
     test_host.fork(421, 420, "python").lineage.uid = Some(ALICE);
     // As read when pid 310 belonged to another process.
     test_host.fork(309, 310, "python");
     let test_host = test_host.with_jobs();
-    assert_eq!(pids_in_scope(&test_host, 310, Tree), Ok(vec![310, 401]));
+    assert_eq!(
+        pids_in_scope(&test_host, 310, Tree),
+        Ok(vec![310, 400, 401, 430, 431])
+    );
     assert_eq!(pids_in_scope(&test_host, 410, Tree), Ok(vec![410, 411]));
 }
 
@@ -74,8 +80,121 @@ fn job_includes_led_process_groups() {
     let test_host = test_host.with_jobs();
     assert_eq!(
         pids_in_scope(&test_host, 311, Job),
-        Ok(vec![300, 310, 311, 330])
+        Ok(vec![300, 310, 311, 330, 332])
     );
+}
+
+#[test]
+fn names_keep_no_process_out_of_its_job() {
+    let mut test_host = training_run();
+    let names = [
+        "agetty",
+        "tmux: server",
+        "screen",
+        "sshd",
+        "supervisord",
+        "conmon",
+        "bash",
+    ];
+    let pids = || 320u32..;
+    for (pid, name) in pids().zip(names) {
+        test_host.fork(pid, 300, name);
+    }
+    // Root of a namespace of hers, and leader of a session.
+    let helper = test_host.fork(330, 300, "agetty");
+    helper.lineage.namespace_creator = Some(ALICE);
+    helper.namespace_owner = Reading::Value(Some(ALICE));
+    test_host.fork(331, 300, "tmux: server").lineage.session = 331;
+    // A shell for each, and one that has lost its parent.
+    test_host.fork(332, 300, "sh");
+    test_host.fork(333, 332, "agetty");
+    let orphan = test_host.add(process(334, 1, ALICE, "tmux: server"));
+    (orphan.lineage.group, orphan.lineage.session) = (300, 202);
+    let test_host = test_host.with_jobs();
+    let helpers = pids().take(names.len()).chain(330..=334);
+    let expected: Vec<u32> = [300, 310, 311].into_iter().chain(helpers).collect();
+    assert_eq!(pids_in_scope(&test_host, 310, Job), Ok(expected));
+}
+
+#[test]
+fn servers_with_sessions_survive_in_a_job() {
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    // `uv run jupyter lab`, with a kernel.
+    test_host.command(300, 202, "uv");
+    let server = test_host.fork(310, 300, "python");
+    server.lineage.arguments = Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+    let leads = |process: &mut ProcessInfo| {
+        let pid = process.lineage.key.pid;
+        (process.lineage.group, process.lineage.session) = (pid, pid);
+    };
+    leads(test_host.fork(311, 310, "python"));
+    // A terminal, a subshell on the terminal of the session, and its user's multiplexer.
+    test_host.fork(320, 300, "kitty");
+    let pane = test_host.fork(321, 320, "bash");
+    leads(pane);
+    pane.lineage.on_terminal = true;
+    test_host.command(330, 300, "bash").lineage.on_terminal = true;
+    test_host.fork(340, 300, "tmux: server");
+    leads(test_host.fork(341, 340, "bash"));
+    // In the group, started by root's own sshd.
+    test_host.fork(350, 200, "sshd").lineage.group = 300;
+    let session = test_host.process_mut(350);
+    (session.lineage.uid, session.uids) = (Some(ALICE), Reading::Value(Uids::from_single(ALICE)));
+    let test_host = test_host.with_jobs();
+    assert_eq!(pids_in_scope(&test_host, 300, Job), Ok(vec![300]));
+    let hosts = |pid: u32| {
+        let scopes = ScopeIndex::new(&test_host.process_table);
+        scopes.hosts_sessions(&test_host.process_table[&pid])
+    };
+    for pid in [201, 202, 310, 320, 321, 330, 340, 350] {
+        assert!(hosts(pid), "{pid}");
+    }
+    assert!(!hosts(300) && !hosts(311));
+}
+
+#[test]
+fn servers_below_others_host_sessions() {
+    let mut test_host = KillTestHost::new();
+    // The manager of alice's units, a terminal that it starts, and a shell without one.
+    let manager = test_host.add(process(200, 1, ALICE, "systemd"));
+    manager.lineage.unit = Some(unit("init.scope", Some(ALICE)));
+    test_host.command(210, 200, "kitty");
+    test_host.command(211, 200, "bash");
+    test_host.fork(212, 211, "tmux: server");
+    // Below work, and below a process that a person can name so.
+    test_host.add(process(220, 1, ALICE, "python"));
+    test_host.command(221, 220, "tmux: server");
+    test_host.add(process(230, 1, ALICE, "agetty"));
+    test_host.command(231, 230, "screen");
+    // Only root's processes are the host's own, and only from the host's files.
+    for (pid, program) in [(240, ProgramOrigin::Host), (250, ProgramOrigin::Elsewhere)] {
+        test_host.add(process(pid, 1, 0, "python"));
+        test_host.fork(pid + 1, pid, "sshd").program = Reading::Value(program);
+    }
+    // A chain of shells, and a cycle.
+    for pid in 1_000..1_100 {
+        test_host.add(process(pid, pid - 1, ALICE, "bash"));
+    }
+    let mut test_host = test_host.with_jobs();
+    test_host.process_mut(1_000).parent = 1_001;
+    test_host.process_mut(1_001).lineage.key.start_ticks = 1_000;
+    let scopes = ScopeIndex::new(&test_host.process_table);
+    for (pid, expected) in [
+        (200, true),
+        (210, true),
+        (211, true),
+        (212, false),
+        (221, false),
+        (231, false),
+        (241, true),
+        (251, false),
+        (1_000, false),
+        (1_099, false),
+    ] {
+        let found = scopes.hosts_sessions(&test_host.process_table[&pid]);
+        assert_eq!(found, expected, "{pid}");
+    }
 }
 
 #[test]
@@ -227,12 +346,13 @@ fn foreign_users_and_session_hosts_are_excluded() {
         now.fork(500, 310, "sudo").lineage.uid = Some(0);
         now.fork(501, 310, "bash");
         now.fork(502, 501, "python");
+        now.command(505, 310, "bash").lineage.on_terminal = true;
         now.fork(503, 310, "python").lineage.uid = None;
         let of_group = now.add(process(504, 1, BOB, "python"));
         of_group.lineage.group = 310;
     };
     for scope in [Tree, Job] {
-        assert_eq!(forked_after(scope, others), [502], "{scope:?}");
+        assert_eq!(forked_after(scope, others), [501, 502], "{scope:?}");
     }
 }
 

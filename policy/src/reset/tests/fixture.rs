@@ -117,6 +117,7 @@ impl GpuTestHost {
             lineage: ProcessLineage {
                 key,
                 uid: Some(uid),
+                uid_min: 1000,
                 namespace_creator: None,
                 name: name.into(),
                 group: pid,

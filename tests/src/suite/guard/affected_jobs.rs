@@ -5,6 +5,10 @@ use gpukill_tests::harness::{TestBox, TestProcess, eventually};
 use serde_json::json;
 use std::fs;
 
+/// What a client says that can ask nobody.
+const REFUSED: &str = "gpukillctl: nothing was changed: there is no terminal to ask on\n\
+                       hint: --yes does it without asking\n";
+
 /// The output of a command that must succeed.
 fn successful_output(test_box: &TestBox, arguments: &[&str]) -> String {
     let ran = test_box.ctl(arguments);
@@ -99,9 +103,7 @@ fn edit_names_affected_jobs() {
     assert_eq!(guard_violations(&test_box)["open"], json!([]));
     // Nobody can be asked, and the edit would end a job.
     let ran = test_box.ctl(&set("2"));
-    let refused = "gpukillctl: nothing was changed: there is no terminal to ask on\n\
-                   hint: --yes does it without asking\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (3, refused));
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, REFUSED));
     assert_eq!(
         lines_with_pid(&ran.stdout, process.pid()).len(),
         1,
@@ -120,7 +122,45 @@ fn edit_names_affected_jobs() {
     // The mode stays, and ends no job that it did not end before.
     let _ = successful_output(&test_box, &["guard", "soft"]);
     let ran = test_box.ctl(&["guard", "enforce"]);
-    assert_eq!((ran.code, ran.stderr.as_str()), (3, refused));
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, REFUSED));
+    daemon.stop();
+}
+
+#[test]
+fn mode_change_asks_about_unevaluated_rules() {
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    let limit = "[global]\ndefault_memory_limit_gb = 2\n";
+    write_rules(&test_box, limit);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
+    eventually("the violation is open", || {
+        (guard_violations(&test_box)["open"][0]["rule"] == "default: memory").then_some(())
+    });
+    let refuses = |mode: &str| {
+        eventually("the job is named", || {
+            let planned = successful_output(&test_box, &["guard", mode, "--dry-run"]);
+            (!lines_with_pid(&planned, process.pid()).is_empty()).then_some(())
+        });
+        let ran = test_box.ctl(&["guard", mode]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (3, REFUSED), "{mode}");
+        assert_eq!(lines_with_pid(&ran.stdout, process.pid()).len(), 1);
+    };
+    // A disabled guard has no open violations.
+    let _ = successful_output(&test_box, &["guard", "disable"]);
+    eventually("no violation is open", || {
+        (guard_violations(&test_box)["open"] == json!([])).then_some(())
+    });
+    refuses("enforce");
+    // The mode stays, and the edit puts other rules in force.
+    let soft = "[enforcement]\ngrace_period_seconds = 3600\n";
+    write_rules(&test_box, &format!("[global]\ndry_run = false\n{soft}"));
+    let _ = successful_output(&test_box, &["guard", "soft"]);
+    write_rules(&test_box, &format!("{limit}dry_run = false\n{soft}"));
+    refuses("soft");
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["mode"], "soft");
+    assert_eq!(guard_violations(&test_box)["open"], json!([]));
     daemon.stop();
 }
 

@@ -131,8 +131,14 @@ fn panes_of_a_scoped_tmux_are_two_jobs() {
     let test_box = TestBox::new();
     let procfs = FakeProcfs::new(test_box.path("proc"));
     let scope = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope";
-    let below = |parent| FakeProcessDetails {
+    // The server and its panes lead sessions.
+    let below = |pid, parent| FakeProcessDetails {
         parent,
+        group: pid,
+        session: match parent {
+            1 | 10 => pid,
+            pane => pane,
+        },
         ..FakeProcessDetails::default()
     };
     let family = [
@@ -143,7 +149,7 @@ fn panes_of_a_scoped_tmux_are_two_jobs() {
         (31, "python", 30),
     ];
     for (pid, name, parent) in family {
-        procfs.add_process_with_details(fake_process(pid, name, scope), below(parent));
+        procfs.add_process_with_details(fake_process(pid, name, scope), below(pid, parent));
     }
     test_box.set_driver_state(&gpu_with_processes(&[10, 21, 31]));
     let daemon = start_with_procfs(&test_box, &procfs);

@@ -1,10 +1,13 @@
-//! Processes that take a protected name. A name protects processes of root and system accounts
-//! that execute the host's own file, and a person's display server at a seat.
+//! Processes that take a protected name, or the name of a session host. A protected name protects
+//! processes of root and system accounts that execute the host's own file, and a person's display
+//! server at a seat. No name keeps a process out of its job.
 
-use super::{KillBox, all_with_ending, is_in_test_namespaces, outcomes, parse_output};
+use super::{
+    KillBox, all_with_ending, is_in_test_namespaces, outcomes, parse_output, planned_pids, sorted,
+};
 use gpukill_tests::harness::{
-    FakeDriver, FakeProcfs, TestBox, TestProcess, can_run_as_other_users, copy_program, eventually,
-    process_has_ended, run_as_user, skip,
+    FakeDriver, FakeProcfs, Script, TestBox, TestProcess, can_run_as_other_users, copy_program,
+    eventually, eventually_equals, process_has_ended, run_as_user, skip,
 };
 use serde_json::json;
 use std::os::unix::process::CommandExt as _;
@@ -35,9 +38,9 @@ fn run_as(uid: u32, command: &mut Command) -> TestProcess {
     TestProcess::spawn(command.uid(uid).gid(uid))
 }
 
-/// Starts a process of this user that runs the user's code in a system program: a preloaded
-/// library sleeps. Returns `None` where that is not possible.
-fn start_with_preloaded_code(it: &KillBox, uid: u32, program: &str) -> Option<TestProcess> {
+/// Compiles a library that sleeps when a program preloads it. Returns `None` where this program
+/// is not installed, or there is no compiler.
+fn compile_preloaded_code(it: &KillBox, program: &str) -> Option<PathBuf> {
     let source = it.test_box.path("own.c");
     std::fs::write(
         &source,
@@ -55,14 +58,17 @@ fn start_with_preloaded_code(it: &KillBox, uid: u32, program: &str) -> Option<Te
         skip("here is no such program, or no compiler");
         return None;
     }
-    let process = run_as(uid, Command::new(program).env("LD_PRELOAD", &library));
+    Some(library)
+}
+
+/// Waits until the process executes this program and has its name.
+fn wait_until_executing(pid: u32, program: &str) {
     eventually("it is that program", || {
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
-        let file = std::fs::read_link(format!("/proc/{}/exe", process.pid())).ok()?;
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let file = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         (program.ends_with(name.trim()) && file.file_name() == Path::new(program).file_name())
             .then_some(())
     });
-    Some(process)
 }
 
 /// Starts a process of this user in a mount namespace where `path` is another file.
@@ -150,14 +156,63 @@ fn preloaded_code_is_not_protected() {
         return;
     }
     let it = KillBox::new();
-    let Some(process) = start_with_preloaded_code(&it, ALICE, "/usr/sbin/agetty") else {
+    let program = "/usr/sbin/agetty";
+    let Some(library) = compile_preloaded_code(&it, program) else {
         return;
     };
+    let process = run_as(ALICE, Command::new(program).env("LD_PRELOAD", library));
+    wait_until_executing(process.pid(), program);
     let pid = process.pid().to_string();
     let never = || it.test_box.json(&["explain", &pid, "-o", "json"])["never_ended"].take();
     it.add_gpu_processes(&[process.pid()]);
     assert_eq!(never(), json!(null));
     assert!(kill_succeeds(&it, &process));
+}
+
+#[test]
+fn disguised_helper_ends_with_its_job() {
+    if !is_in_test_namespaces("kill::impostors::disguised_helper_ends_with_its_job")
+        || !can_run_as_other_users()
+    {
+        return;
+    }
+    mount_private_opt();
+    let it = KillBox::new();
+    let program = "/usr/sbin/agetty";
+    let Some(library) = compile_preloaded_code(&it, program) else {
+        return;
+    };
+    let multiplexer = create_system_program("tmux");
+    // One helper is in a user namespace of its own, where this kernel lets people make one.
+    let commands = format!(
+        "setpriv --reuid={ALICE} --regid={ALICE} --clear-groups launcher -c 'echo $$
+         worker 1000 & echo $!
+         unshare --user true && ns=\"unshare --user\"
+         $ns env LD_PRELOAD={} {program} & echo $!
+         {} 1000 & echo $!; wait' & wait; true",
+        library.display(),
+        multiplexer.display()
+    );
+    let script = Script::run(&it.test_box, &commands);
+    let [launcher, worker, login, server] = script.next_pids();
+    wait_until_executing(login, program);
+    wait_until_executing(server, "/opt/tmux");
+    it.add_gpu_processes(&[worker]);
+    let arguments = [&worker.to_string(), "--scope", "job"];
+    let whole = sorted([launcher, worker, login, server]);
+    let (code, plan) = it.kill_json(&[&arguments[..], &["--dry-run"]].concat());
+    assert_eq!(code, 0, "{plan:#}");
+    let planned = planned_pids(&plan);
+    if planned.iter().any(|pid| !whole.contains(pid)) {
+        return skip("the tests run in a container, which is the job of all of them");
+    }
+    assert_eq!(planned, whole);
+    let (code, report) = it.kill_json(&[&arguments[..], &["--yes"]].concat());
+    assert_eq!(
+        (code, outcomes(&report)),
+        (0, all_with_ending(&whole, "ended", "SIGTERM"))
+    );
+    eventually_equals(&Vec::new(), || script.running_pids());
 }
 
 #[test]

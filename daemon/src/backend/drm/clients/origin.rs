@@ -9,6 +9,7 @@
 use super::clients_file;
 use super::scan::ClientId;
 use crate::backend::drm::card::DrmCard;
+use crate::host::is_in_system_unit;
 use crate::procfs::stat::Stat;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::FirstHolder;
@@ -315,10 +316,11 @@ impl ClientOrigins {
     }
 }
 
-/// Whether a process opens devices for others: the init process, or logind, which is root and in no
-/// person's slice. A name alone proves nothing: every process may take that name.
+/// Whether a process opens devices for others: the init process, or logind, which is root and in
+/// its own unit. A name alone proves nothing: every process may take that name, and root of a
+/// container is no logind of the host.
 fn opens_for_others(directory: &Path, pid: u32, account: Option<ProcessAccount>) -> bool {
     let is_logind = || Stat::read(directory).is_ok_and(|stat| stat.name == "systemd-logind");
-    let is_root = |it: ProcessAccount| it.user == 0 && it.slice.is_none_or(|slice| slice == 0);
-    pid == 1 || (account.is_some_and(is_root) && is_logind())
+    let is_root = account.is_some_and(|it| it.user == 0);
+    pid == 1 || (is_root && is_logind() && is_in_system_unit(directory, "systemd-logind.service"))
 }

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 const CARD: DeviceNumber = DeviceNumber::new(226, 1);
 const RENDER: DeviceNumber = DeviceNumber::new(226, 128);
 const SLOT: &str = "0000:03:00.0";
+const LOGIND_UNIT: &str = "/system.slice/systemd-logind.service";
 
 /// Reads persons from the files in this directory.
 struct PersonFiles(PathBuf);
@@ -108,6 +109,14 @@ impl ClientFixture {
     fn set_person(&self, key: ProcessKey, person: u32) {
         std::fs::create_dir_all(self.directory(key.pid)).unwrap();
         std::fs::write(self.directory(key.pid).join("person"), person.to_string()).unwrap();
+    }
+
+    /// Makes a process the one that logind could be: root's, in this control group.
+    fn set_logind(&self, key: ProcessKey, cgroup: &str) {
+        self.set_name(key, "systemd-logind");
+        self.set_person(key, 0);
+        let text = format!("0::{cgroup}\n");
+        std::fs::write(self.directory(key.pid).join("cgroup"), text).unwrap();
     }
 
     /// Assigns a user to this person; a text that is not a number means unknown.

@@ -102,22 +102,29 @@ fn forgotten_clients_have_no_owner() {
 
 #[test]
 fn only_root_logind_opens_for_others() {
-    let mut fixture = two_persons();
-    fixture.set_name(process(7), "systemd-logind");
-    for pid in [7, 8] {
-        fixture.open(process(pid), 3, &amdgpu(1, LINES));
+    let in_container = format!("/docker/0a1b{LOGIND_UNIT}");
+    for root_of in [None, Some("/docker/0a1b"), Some(in_container.as_str())] {
+        let mut fixture = two_persons();
+        fixture.set_name(process(7), "systemd-logind");
+        if let Some(cgroup) = root_of {
+            fixture.set_logind(process(7), cgroup);
+        }
+        for pid in [7, 8] {
+            fixture.open(process(pid), 3, &amdgpu(1, LINES));
+        }
+        let used = fixture.poll_next_second();
+        assert_eq!(memory(&used), [], "{root_of:?}");
+        assert_eq!(passed(&used).len(), 2, "{root_of:?}");
     }
-    let used = fixture.poll_next_second();
-    assert_eq!(memory(&used), []);
-    assert_eq!(passed(&used).len(), 2);
-    // The real logind does.
-    let mut fixture = two_persons();
-    fixture.set_name(process(7), "systemd-logind");
-    fixture.set_person(process(7), 0);
-    fixture.open(process(7), 3, &amdgpu(1, LINES));
-    let _ = fixture.poll_next_second();
-    fixture.open(process(8), 3, &amdgpu(1, LINES));
-    assert_eq!(only_owner(&mut fixture), 8);
+    // The real logind does, also where gpukilld is in a cgroup namespace of its own.
+    for above in ["", "/../.."] {
+        let mut fixture = two_persons();
+        fixture.set_logind(process(7), &format!("{above}{LOGIND_UNIT}"));
+        fixture.open(process(7), 3, &amdgpu(1, LINES));
+        let _ = fixture.poll_next_second();
+        fixture.open(process(8), 3, &amdgpu(1, LINES));
+        assert_eq!(only_owner(&mut fixture), 8, "{above}");
+    }
 }
 
 #[test]

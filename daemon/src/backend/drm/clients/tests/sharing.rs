@@ -12,8 +12,10 @@ fn owners(holders: &[(u32, u64, &str)]) -> Vec<(u32, Reading<Bytes>)> {
     for (pid, start_ticks, name) in holders {
         let key = ProcessKey::new(*pid, *start_ticks);
         fixture.set_name(key, name);
-        if *name == "systemd-logind" || *pid == 1 {
-            fixture.set_person(key, 0);
+        match *name {
+            "systemd-logind" => fixture.set_logind(key, LOGIND_UNIT),
+            _ if *pid == 1 => fixture.set_person(key, 0),
+            _ => {}
         }
         fixture.open(key, 3, &amdgpu(1, USED));
     }
