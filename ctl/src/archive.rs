@@ -57,7 +57,6 @@ impl ArchiveKind {
     }
 }
 
-/// Whether command lines are archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandLines {
     Kept,

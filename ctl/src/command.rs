@@ -20,7 +20,6 @@ mod web;
 use crate::args::{Command, Completions, command, completions};
 use crate::connect::{Daemon, RequestTimeout, WaitHooks, call, choose_socket};
 use crate::exit::{Error, Exit};
-use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
 use crate::output::status::log_in_again_text;
@@ -28,34 +27,29 @@ use crate::settings::Settings;
 use gpukill_proto::refusal::Refusal;
 use std::time::Duration;
 
-/// Runs a command.
-pub(crate) fn run(
-    command: &Command,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(crate) fn run(command: &Command, settings: &Settings) -> Result<Exit, Error> {
     let result = match command {
-        Command::List(list) => list::run(list, settings, messages),
-        Command::Status(status) => status::run(status, settings, messages),
-        Command::Holders(holders) => holders::run(holders, settings, messages),
-        Command::Explain(explain) => explain::run(explain, settings, messages),
-        Command::Kill(wanted) => kill::run(wanted, settings, messages),
-        Command::Reset(wanted) => reset::run(wanted, settings, messages),
-        Command::Audit(audit) => audit::run(audit, settings, messages),
-        Command::Guard(wanted) => guard::run(wanted, settings, messages),
-        Command::Rogue(wanted) => rogue::run(wanted, settings, messages),
-        Command::Quiesce(wanted) => driver::quiesce(wanted, settings, messages),
-        Command::Forget(wanted) => driver::forget(wanted, settings, messages),
-        Command::Resume => driver::resume(settings, messages),
+        Command::List(list) => list::run(list, settings),
+        Command::Status(status) => status::run(status, settings),
+        Command::Holders(holders) => holders::run(holders, settings),
+        Command::Explain(explain) => explain::run(explain, settings),
+        Command::Kill(wanted) => kill::run(wanted, settings),
+        Command::Reset(wanted) => reset::run(wanted, settings),
+        Command::Audit(audit) => audit::run(audit, settings),
+        Command::Guard(wanted) => guard::run(wanted, settings),
+        Command::Rogue(wanted) => rogue::run(wanted, settings),
+        Command::Quiesce(wanted) => driver::quiesce(wanted, settings),
+        Command::Forget(wanted) => driver::forget(wanted, settings),
+        Command::Resume => driver::resume(settings),
         Command::Web(wanted) => web::run(wanted, settings),
         Command::Completions(wanted) => print_completions(wanted),
     };
-    result.map_err(|failure| explain_refusal(failure, settings, messages))
+    result.map_err(|failure| explain_refusal(failure, settings))
 }
 
 /// A refusal to a person who was added to a group and has not logged in again since says so, if
 /// members of a group may do what was refused.
-fn explain_refusal(failure: Error, settings: &Settings, messages: Messages) -> Error {
+fn explain_refusal(failure: Error, settings: &Settings) -> Error {
     const IN_GROUP: &str = "in group ";
     let hint = if let Error::Refused(refusal @ Refusal::Denied { .. }) = &failure {
         refusal.hint()
@@ -72,10 +66,9 @@ fn explain_refusal(failure: Error, settings: &Settings, messages: Messages) -> E
     let Some(ask) = hint.filter(|hint| hint.contains(IN_GROUP)) else {
         return failure;
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     // The refusal is the answer, also without this hint.
-    let status =
-        connect(settings, timeout, messages).and_then(|daemon| call!(daemon, timeout, Status {}));
+    let status = connect(settings, timeout).and_then(|daemon| call!(daemon, timeout, Status {}));
     match status
         .ok()
         .and_then(|status| status.caller.log_in_again_for)
@@ -99,7 +92,6 @@ fn explain_refusal(failure: Error, settings: &Settings, messages: Messages) -> E
     }
 }
 
-/// Prints the completions for a shell.
 pub(crate) fn print_completions(wanted: &Completions) -> Result<Exit, Error> {
     print(&completions(wanted.shell, &command()))?;
     Ok(Exit::Done)
@@ -120,31 +112,32 @@ pub(crate) fn run_without_settings(command: &Command, without: Settings, failure
     }
 }
 
+impl Settings {
+    /// The timeout of a request that starts now.
+    fn request_timeout(&self) -> RequestTimeout {
+        RequestTimeout::starting_now(self.timeout)
+    }
+}
+
 /// Connects to the daemon that the settings name.
-fn connect(
-    settings: &Settings,
-    timeout: RequestTimeout,
-    messages: Messages,
-) -> Result<Daemon, Error> {
-    let line = &mut Spinner::waiting_for_daemon(messages);
-    connect_with_hooks(settings, timeout, messages, line)
+fn connect(settings: &Settings, timeout: RequestTimeout) -> Result<Daemon, Error> {
+    let line = &mut Spinner::waiting_for_daemon(settings.messages());
+    connect_with_hooks(settings, timeout, line)
 }
 
 /// Connects, with a timeout of its own.
-fn open_connection(settings: &Settings, messages: Messages) -> Result<Daemon, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    connect(settings, timeout, messages)
+fn open_connection(settings: &Settings) -> Result<Daemon, Error> {
+    connect(settings, settings.request_timeout())
 }
 
 /// Connects with hooks for the time of waiting.
 fn connect_with_hooks(
     settings: &Settings,
     timeout: RequestTimeout,
-    messages: Messages,
     hooks: &mut dyn WaitHooks,
 ) -> Result<Daemon, Error> {
     let socket = choose_socket(settings.socket.as_deref())?;
-    Daemon::connect(&socket, timeout, messages, hooks)
+    Daemon::connect(&socket, timeout, settings.messages(), hooks)
 }
 
 /// Timeout of a call that makes the daemon scan all processes. On a host with ten thousand

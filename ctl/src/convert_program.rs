@@ -9,7 +9,6 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// The name of the program.
 pub(crate) const PROGRAM_NAME: &str = "gpukill-convert";
 
 /// Where packages install it.
@@ -91,7 +90,6 @@ impl Yaml for ProgramYaml {
     }
 }
 
-/// Converts a text with the program.
 fn convert_text(form: Conversion, text: &str) -> Result<String, ConversionError> {
     let program = start_converter(form, Stdio::piped(), Stdio::piped());
     let mut program =

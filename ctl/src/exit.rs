@@ -71,7 +71,6 @@ pub(crate) enum DaemonKind {
 }
 
 impl DaemonKind {
-    /// The kind of the daemon behind this socket.
     pub(crate) fn from_socket(socket: &Path) -> Self {
         if socket == Path::new(DEFAULT_SOCKET) {
             Self::Service
@@ -149,7 +148,6 @@ pub(crate) enum Error {
         what: String,
         /// A hint for the person, if any.
         hint: Option<String>,
-        /// The exit code.
         exit: Exit,
     },
     /// The kernel refuses something that every run needs.
@@ -164,7 +162,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The exit code of the error.
     pub(crate) fn exit_code(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Settings { .. } | Self::SettingsFile(..) => Exit::BadUsage,

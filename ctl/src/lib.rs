@@ -36,6 +36,7 @@ mod versions;
 use args::{Cli, Command};
 use exit::{DaemonKind, Error, Exit};
 use output::message::Messages;
+use settings::Settings;
 pub use settings::{SettingDoc, setting_docs};
 use std::ffi::OsString;
 
@@ -45,14 +46,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Ok(parsed) => parsed,
         Err(error) => return output::message::print_usage(error),
     };
-    let mut messages = Messages::default();
-    let exit = match run_command(&cli, &mut messages) {
-        Ok(exit) => exit,
-        Err(failure) => {
-            messages.error(&failure);
-            failure.exit_code()
-        }
-    };
+    let (messages, daemon_kind, result) = run_command(&cli);
+    let exit = result.unwrap_or_else(|failure| {
+        messages.error(&failure, daemon_kind);
+        failure.exit_code()
+    });
     // The manual lists the codes of each command; every test that runs a command checks the
     // list.
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -63,24 +61,23 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     exit
 }
 
-fn run_command(cli: &Cli, messages: &mut Messages) -> Result<Exit, Error> {
+/// Runs the command. The result comes with what its error is printed with.
+fn run_command(cli: &Cli) -> (Messages, DaemonKind, Result<Exit, Error>) {
+    let early = |result| (Settings::default().messages(), DaemonKind::Manual, result);
     // Completions need no settings, so mistakes in the settings must not stop them.
     if let Command::Completions(wanted) = &cli.command {
-        return command::print_completions(wanted);
+        return early(command::print_completions(wanted));
     }
     let settings = match settings::load(cli) {
         Ok(settings) => settings,
         Err(failure) => {
-            return Err(command::run_without_settings(
-                &cli.command,
-                cli.into(),
-                failure,
-            ));
+            let failure = command::run_without_settings(&cli.command, cli.into(), failure);
+            return early(Err(failure));
         }
     };
     // A missing socket is reported later, by the command.
     let socket = connect::choose_socket(settings.socket.as_deref()).unwrap_or_default();
-    *messages = Messages::new(settings.log_level, DaemonKind::from_socket(&socket))
-        .with_wait_lines(&settings);
-    command::run(&cli.command, &settings, *messages)
+    let daemon_kind = DaemonKind::from_socket(&socket);
+    let result = command::run(&cli.command, &settings);
+    (settings.messages(), daemon_kind, result)
 }

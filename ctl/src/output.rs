@@ -62,7 +62,6 @@ pub(crate) fn print_answer<D: Serialize>(
     }
 }
 
-/// Prints lines for people.
 pub(crate) fn print_lines(lines: &[Line], style: &OutputStyle) -> Result<(), Error> {
     let mut text = String::with_capacity(128 * lines.len());
     for line in lines {

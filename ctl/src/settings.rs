@@ -12,7 +12,8 @@ use crate::output::list::columns::{NamedColumn, parse_columns};
 use crate::output::list::gpus::columns::GpuColumn;
 use crate::output::list::processes::columns::ProcessColumn;
 use clap::ValueEnum;
-use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, value};
+use gpukill_proto::setting_keys;
+use gpukill_proto::settings::{SettingMistake, apply_environment, apply_file, value};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -199,125 +200,58 @@ fn columns_text<C: NamedColumn>(value: &toml::Value) -> Result<String, String> {
     parse_columns::<C>(&text).map(|_| text)
 }
 
-/// Every key of the file and its environment variable.
-pub(crate) const KEYS: &[Key<Settings>] = &[
-    Key {
-        section: "",
-        name: "log_level",
-        variable: "GPUKILL_LOG_LEVEL",
-        default: "\"info\"",
-        help: "How much to say on stderr: error, warn, info, debug, trace.",
-        set: |s, v| parse_choice(v).map(|level| s.log_level = level),
-    },
-    Key {
-        section: "",
-        name: "output_format",
-        variable: "GPUKILL_OUTPUT_FORMAT",
-        default: "\"table\"",
-        help: "table, json, ndjson or csv; a command that lacks it prints a table.",
-        set: |s, v| parse_choice(v).map(|format| s.output_format = format),
-    },
-    Key {
-        section: "",
-        name: "use_colors",
-        variable: "GPUKILL_USE_COLORS",
-        default: "true",
-        help: "true: colour on a terminal, unless NO_COLOR is set; false: never.",
-        set: |s, v| {
+setting_keys! {
+    /// Every key of the file and its environment variable.
+    pub(crate) const KEYS: Settings;
+
+    [""]
+    log_level GPUKILL_LOG_LEVEL = "\"info\"",
+        "How much to say on stderr: error, warn, info, debug, trace.",
+        |s, v| parse_choice(v).map(|level| s.log_level = level);
+    output_format GPUKILL_OUTPUT_FORMAT = "\"table\"",
+        "table, json, ndjson or csv; a command that lacks it prints a table.",
+        |s, v| parse_choice(v).map(|format| s.output_format = format);
+    use_colors GPUKILL_USE_COLORS = "true",
+        "true: colour on a terminal, unless NO_COLOR is set; false: never.",
+        |s, v| {
             let wanted = value::boolean(v)?;
             s.colors = if wanted { Colors::Auto } else { Colors::Never };
             Ok(())
-        },
-    },
-    Key {
-        section: "",
-        name: "table_width",
-        variable: "GPUKILL_TABLE_WIDTH",
-        default: "",
-        help: "The width of tables, in columns; without it the terminal's.",
-        set: |s, v| parse_count(v, bounds::WIDTH).map(|width| s.table_width = Some(width)),
-    },
-    Key {
-        section: "",
-        name: "default_timeout_secs",
-        variable: "GPUKILL_DEFAULT_TIMEOUT",
-        default: "5",
-        help: "How long kill waits after each signal, in seconds.",
-        set: |s, v| parse_seconds(v, bounds::SIGNAL_TIMEOUT).map(|time| s.signal_timeout = time),
-    },
-    Key {
-        section: "",
-        name: "request_timeout_secs",
-        variable: "GPUKILL_REQUEST_TIMEOUT",
-        default: "5",
-        help: "How long to wait for the daemon, in seconds.",
-        set: |s, v| parse_seconds(v, bounds::REQUEST_TIMEOUT).map(|time| s.timeout = time),
-    },
-    Key {
-        section: "",
-        name: "max_processes_summary",
-        variable: "GPUKILL_MAX_PROCESSES",
-        default: "10",
-        help: "Processes for each GPU in a table; 0 shows all.",
-        set: |s, v| parse_count(v, bounds::PROCESSES).map(|n| s.max_processes = n),
-    },
-    Key {
-        section: "",
-        name: "watch_interval_secs",
-        variable: "GPUKILL_WATCH_INTERVAL",
-        default: "2",
-        help: "The shortest time between two frames of list --watch, in seconds.",
-        set: |s, v| parse_seconds(v, bounds::WATCH).map(|time| s.watch_interval = time),
-    },
-    Key {
-        section: "",
-        name: "show_details",
-        variable: "GPUKILL_SHOW_DETAILS",
-        default: "false",
-        help: "Let list show processes instead of GPUs.",
-        set: |s, v| value::boolean(v).map(|wanted| s.show_details = wanted),
-    },
-    Key {
-        section: "",
-        name: "only_mine",
-        variable: "GPUKILL_ONLY_MINE",
-        default: "false",
-        help: "Let list show your own processes only.",
-        set: |s, v| value::boolean(v).map(|wanted| s.only_mine = wanted),
-    },
-    Key {
-        section: "",
-        name: "list_sort",
-        variable: "GPUKILL_LIST_SORT",
-        default: "",
-        help: "The order of list: memory, util, user and others; without it by GPU.",
-        set: |s, v| parse_choice(v).map(|key| s.list_sort = Some(key)),
-    },
-    Key {
-        section: "",
-        name: "list_columns",
-        variable: "GPUKILL_LIST_COLUMNS",
-        default: "",
-        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" to add to the usual ones.",
-        set: |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text)),
-    },
-    Key {
-        section: "",
-        name: "details_columns",
-        variable: "GPUKILL_DETAILS_COLUMNS",
-        default: "",
-        help: "The columns of list --details, likewise.",
-        set: |s, v| columns_text::<ProcessColumn>(v).map(|text| s.details_columns = Some(text)),
-    },
-    Key {
-        section: "",
-        name: "socket",
-        variable: "GPUKILL_SOCKET",
-        default: "",
-        help: "The daemon's socket; by default that of the host, then your own.",
-        set: |s, v| value::text(v).map(|path| s.socket = Some(path.into())),
-    },
-];
+        };
+    table_width GPUKILL_TABLE_WIDTH = "",
+        "The width of tables, in columns; without it the terminal's.",
+        |s, v| parse_count(v, bounds::WIDTH).map(|width| s.table_width = Some(width));
+    default_timeout_secs GPUKILL_DEFAULT_TIMEOUT = "5",
+        "How long kill waits after each signal, in seconds.",
+        |s, v| parse_seconds(v, bounds::SIGNAL_TIMEOUT).map(|time| s.signal_timeout = time);
+    request_timeout_secs GPUKILL_REQUEST_TIMEOUT = "5",
+        "How long to wait for the daemon, in seconds.",
+        |s, v| parse_seconds(v, bounds::REQUEST_TIMEOUT).map(|time| s.timeout = time);
+    max_processes_summary GPUKILL_MAX_PROCESSES = "10",
+        "Processes for each GPU in a table; 0 shows all.",
+        |s, v| parse_count(v, bounds::PROCESSES).map(|n| s.max_processes = n);
+    watch_interval_secs GPUKILL_WATCH_INTERVAL = "2",
+        "The shortest time between two frames of list --watch, in seconds.",
+        |s, v| parse_seconds(v, bounds::WATCH).map(|time| s.watch_interval = time);
+    show_details GPUKILL_SHOW_DETAILS = "false",
+        "Let list show processes instead of GPUs.",
+        |s, v| value::boolean(v).map(|wanted| s.show_details = wanted);
+    only_mine GPUKILL_ONLY_MINE = "false",
+        "Let list show your own processes only.",
+        |s, v| value::boolean(v).map(|wanted| s.only_mine = wanted);
+    list_sort GPUKILL_LIST_SORT = "",
+        "The order of list: memory, util, user and others; without it by GPU.",
+        |s, v| parse_choice(v).map(|key| s.list_sort = Some(key));
+    list_columns GPUKILL_LIST_COLUMNS = "",
+        "The columns of list: \"gpu,name,fan\", or \"+fan\" to add to the usual ones.",
+        |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text));
+    details_columns GPUKILL_DETAILS_COLUMNS = "",
+        "The columns of list --details, likewise.",
+        |s, v| columns_text::<ProcessColumn>(v).map(|text| s.details_columns = Some(text));
+    socket GPUKILL_SOCKET = "",
+        "The daemon's socket; by default that of the host, then your own.",
+        |s, v| value::text(v).map(|path| s.socket = Some(path.into()));
+}
 
 /// The description of a setting for the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -342,77 +276,9 @@ pub fn setting_docs() -> impl Iterator<Item = SettingDoc> {
     })
 }
 
-/// The settings from the command line.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Flags {
-    log_level: Option<LogLevel>,
-    output_format: Option<Format>,
-    colors: Option<Colors>,
-    table_width: Option<u64>,
-    signal_timeout: Option<u64>,
-    request_timeout: Option<u64>,
-    max_processes: Option<u64>,
-    watch_interval_secs: Option<u64>,
-    show_details: Option<bool>,
-    only_mine: Option<bool>,
-    list_sort: Option<SortKey>,
-    columns: Option<String>,
-    socket: Option<PathBuf>,
-}
-
-impl From<&Cli> for Flags {
-    fn from(cli: &Cli) -> Self {
-        let globals = &cli.globals;
-        let mut flags = Self {
-            log_level: globals.log_level,
-            colors: globals.color,
-            table_width: globals.width,
-            request_timeout: globals.request_timeout,
-            socket: globals.socket.clone(),
-            ..Self::default()
-        };
-        match &cli.command {
-            Command::List(list) => {
-                flags.output_format = list.output;
-                flags.max_processes = list.max_processes;
-                flags.watch_interval_secs = list.watch.flatten();
-                flags.show_details = match (list.details, list.no_details) {
-                    (true, _) => Some(true),
-                    (false, true) => Some(false),
-                    (false, false) => None,
-                };
-                flags.only_mine = list.mine.or(list.user.as_ref().map(|_| false));
-                flags.list_sort = list.sort;
-                flags.columns = list.columns.clone();
-            }
-            Command::Status(status) => flags.output_format = status.output.map(Format::from),
-            Command::Holders(holders) => flags.output_format = holders.output.map(Format::from),
-            Command::Kill(kill) => {
-                flags.output_format = kill.output.map(Format::from);
-                flags.signal_timeout = kill.timeout_secs;
-            }
-            Command::Reset(reset) => flags.output_format = reset.output.map(Format::from),
-            Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
-            Command::Audit(audit) => flags.output_format = audit.output(),
-            Command::Guard(guard) => {
-                flags.output_format = guard.output().map(Format::from);
-            }
-            Command::Rogue(rogue) => {
-                flags.output_format = rogue.output().map(Format::from);
-            }
-            Command::Quiesce(_)
-            | Command::Resume
-            | Command::Forget(_)
-            | Command::Web(_)
-            | Command::Completions(_) => {}
-        }
-        flags
-    }
-}
-
 /// Resolves the settings of this run, or returns every mistake in the file and the environment.
 pub(crate) fn resolve(
-    flags: Flags,
+    cli: &Cli,
     environment: impl IntoIterator<Item = (String, String)>,
     file: Option<&str>,
 ) -> Result<Settings, Vec<SettingMistake>> {
@@ -422,50 +288,71 @@ pub(crate) fn resolve(
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    Ok(apply_flags(flags, settings))
+    settings.apply_flags(cli);
+    Ok(settings)
 }
 
 impl From<&Cli> for Settings {
     /// The settings from flags alone, over the defaults.
     fn from(cli: &Cli) -> Self {
-        apply_flags(cli.into(), Self::default())
+        let mut settings = Self::default();
+        settings.apply_flags(cli);
+        settings
     }
 }
 
-/// Applies the flags to other settings.
-fn apply_flags(flags: Flags, settings: Settings) -> Settings {
-    let seconds = |n: Option<u64>| n.map(Duration::from_secs);
-    let Flags {
-        log_level,
-        output_format,
-        colors,
-        table_width,
-        signal_timeout,
-        request_timeout,
-        max_processes,
-        watch_interval_secs,
-        show_details,
-        only_mine,
-        list_sort,
-        columns,
-        socket,
-    } = flags;
-    Settings {
-        log_level: log_level.unwrap_or(settings.log_level),
-        output_format: output_format.unwrap_or(settings.output_format),
-        colors: colors.unwrap_or(settings.colors),
-        table_width: table_width.map(usize_or_max).or(settings.table_width),
-        signal_timeout: seconds(signal_timeout).unwrap_or(settings.signal_timeout),
-        timeout: seconds(request_timeout).unwrap_or(settings.timeout),
-        max_processes: max_processes.map_or(settings.max_processes, usize_or_max),
-        watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),
-        show_details: show_details.unwrap_or(settings.show_details),
-        only_mine: only_mine.unwrap_or(settings.only_mine),
-        list_sort: list_sort.or(settings.list_sort),
-        list_columns: columns.clone().or(settings.list_columns),
-        details_columns: columns.or(settings.details_columns),
-        socket: socket.or(settings.socket),
+impl Settings {
+    fn apply_flags(&mut self, cli: &Cli) {
+        let globals = &cli.globals;
+        replace(&mut self.log_level, globals.log_level);
+        replace(&mut self.colors, globals.color);
+        let width = globals.width.map(usize_or_max);
+        replace(&mut self.table_width, width.map(Some));
+        replace(&mut self.timeout, seconds(globals.request_timeout));
+        replace(&mut self.socket, globals.socket.clone().map(Some));
+        let output_format = match &cli.command {
+            Command::List(list) => {
+                let max_processes = list.max_processes.map(usize_or_max);
+                replace(&mut self.max_processes, max_processes);
+                replace(&mut self.watch_interval, seconds(list.watch.flatten()));
+                self.show_details = list.details || (self.show_details && !list.no_details);
+                let only_mine = list.mine.or(list.user.as_ref().map(|_| false));
+                replace(&mut self.only_mine, only_mine);
+                replace(&mut self.list_sort, list.sort.map(Some));
+                replace(&mut self.list_columns, list.columns.clone().map(Some));
+                replace(&mut self.details_columns, list.columns.clone().map(Some));
+                list.output
+            }
+            Command::Status(status) => status.output.map(Format::from),
+            Command::Holders(holders) => holders.output.map(Format::from),
+            Command::Kill(kill) => {
+                replace(&mut self.signal_timeout, seconds(kill.timeout_secs));
+                kill.output.map(Format::from)
+            }
+            Command::Reset(reset) => reset.output.map(Format::from),
+            Command::Explain(explain) => explain.output.map(Format::from),
+            Command::Audit(audit) => audit.output(),
+            Command::Guard(guard) => guard.output().map(Format::from),
+            Command::Rogue(rogue) => rogue.output().map(Format::from),
+            Command::Quiesce(_)
+            | Command::Resume
+            | Command::Forget(_)
+            | Command::Web(_)
+            | Command::Completions(_) => None,
+        };
+        replace(&mut self.output_format, output_format);
     }
+}
+
+/// Replaces a setting by a flag, if it was typed.
+fn replace<T>(setting: &mut T, flag: Option<T>) {
+    if let Some(flag) = flag {
+        *setting = flag;
+    }
+}
+
+fn seconds(typed: Option<u64>) -> Option<Duration> {
+    typed.map(Duration::from_secs)
 }
 
 #[cfg(test)]

@@ -182,7 +182,6 @@ fn parse_clock(text: &str) -> Option<NaiveTime> {
     NaiveTime::from_hms_opt(first_hour + hour, minute, 0)
 }
 
-/// A typed day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CivilDay {
     date: NaiveDate,

@@ -170,7 +170,6 @@ pub(crate) struct PassedClient {
     pub(crate) first: FirstHolder,
 }
 
-/// A device file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeviceNode {
     /// The name below `/dev`, such as `renderD128`.

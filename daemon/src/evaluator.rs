@@ -26,14 +26,11 @@ pub(crate) enum EvaluatorRequest {
     Check {
         /// Whether these are rules of the guard; otherwise rogue rules.
         is_guard: bool,
-        /// The text of the file.
         text: String,
     },
     /// Replay rules: answered with `Result<ReplayReport, Refusal>`.
     Replay {
-        /// The directory of the store.
         directory: PathBuf,
-        /// The text of the file.
         text: String,
         /// The active and recent snoozes.
         snoozes: Vec<SnoozeGrant>,
@@ -47,7 +44,6 @@ pub(crate) enum EvaluatorRequest {
 }
 
 impl EvaluatorRequest {
-    /// A request to check rules of this kind.
     pub(crate) fn check(of: RuleSetKind, text: &str) -> Self {
         Self::Check {
             is_guard: of == RuleSetKind::Guard,

@@ -25,12 +25,12 @@ use chrono::Local;
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
 use enforcement::{GuardEnforcer, GuardObserver, SnoozeCommand};
+use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
 use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
 use gpukill_policy::guard::enforcement::order::SnoozeRequest;
 use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_policy::guard::schedule::LocalTime;
-use gpukill_policy::guard::SnoozeError;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision,
@@ -103,9 +103,6 @@ impl Guard {
     /// Starts the guard with the rules and terminals of these settings, and the state that was
     /// saved in `directory` during this boot of the host. Also returns when each process was first
     /// observed on its devices, from that state.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     pub(crate) fn start(
         settings: crate::config::GuardSettings,
         directory: PathBuf,

@@ -53,7 +53,6 @@ pub(crate) struct KillEnvironment {
     pub(crate) disabled_reason: Option<String>,
     /// Set when the daemon stops. Operations under way end then.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// Processes that kills have stopped.
     pub(crate) stopped_processes: StoppedProcesses,
 }
 
@@ -87,6 +86,14 @@ impl KillEnvironment {
             operators: self.authority.operator_group_name(),
             protection: self.authority.protection(),
         })
+    }
+
+    /// What is published after a scan of all processes: see [`read_after_scan`].
+    pub(crate) fn scan(
+        &self,
+        since: ScanFreshness,
+    ) -> impl Future<Output = Result<PublishedPoll, Refusal>> {
+        read_after_scan(&self.full_scan, &self.state, since)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -234,12 +241,7 @@ impl KillService {
         slot: Arc<ConcurrencySlot>,
     ) -> Result<PlanResult, Refusal> {
         let (environment, asked) = (&self.environment, Instant::now());
-        let published = read_after_scan(
-            &environment.full_scan,
-            &environment.state,
-            ScanFreshness::Recent,
-        )
-        .await?;
+        let published = environment.scan(ScanFreshness::Recent).await?;
         let made = plan_on_thread(environment, caller, &request, published, &slot).await;
         let has_no_match = match &made {
             Err(refusal) => matches!(refusal, Refusal::NoMatch(_)),
@@ -251,12 +253,7 @@ impl KillService {
             return made;
         }
         // The target may have opened a GPU after the scan that is cached.
-        let published = read_after_scan(
-            &environment.full_scan,
-            &environment.state,
-            ScanFreshness::StartedAfter(asked),
-        )
-        .await?;
+        let published = environment.scan(ScanFreshness::StartedAfter(asked)).await?;
         plan_on_thread(environment, caller, &request, published, &slot).await
     }
 
@@ -359,11 +356,7 @@ fn scan_now(environment: &KillEnvironment) -> PublishedPoll {
         .enable_time()
         .build();
     let published = match runtime {
-        Ok(runtime) => runtime.block_on(read_after_scan(
-            &environment.full_scan,
-            &environment.state,
-            ScanFreshness::Recent,
-        )),
+        Ok(runtime) => runtime.block_on(environment.scan(ScanFreshness::Recent)),
         Err(error) => Err(Refusal::Unavailable(error.to_string())),
     };
     // Processes that held a device a moment ago are in the last published answer. The recheck

@@ -62,4 +62,4 @@ mod terminals;
 
 #[doc(hidden)]
 pub use host::sockets::bench_api as sockets;
-pub use startup::{EXIT_FAILED, EXIT_USAGE, run};
+pub use startup::{EXIT_FAILED, EXIT_USAGE, exit_after_usage, run};

@@ -27,7 +27,6 @@ macro_rules! log_events {
         impl LogEvent {
             pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// The name in documents.
             pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),+ }
             }
@@ -46,7 +45,6 @@ macro_rules! log_events {
                 match self { $(Self::$kind => $message_text),+ }
             }
 
-            /// The fields that it may have.
             pub(crate) const fn fields(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => &[$(stringify!($field)),*]),+ }
             }

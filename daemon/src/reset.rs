@@ -11,7 +11,7 @@ mod planner;
 
 pub(crate) use helper_client::{HelperAnswer, parse_answer};
 
-use crate::fd_scan::full_scan::{ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::ScanFreshness;
 use crate::kill::{KillEnvironment, KillService};
 use crate::quiesce::Quiesce;
 use crate::store::{Action, ActionKind};
@@ -66,13 +66,7 @@ impl ResetService {
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
         self.require_right(caller, Some(&request)).await?;
-        let environment = &self.environment;
-        let published = read_after_scan(
-            &environment.full_scan,
-            &environment.state,
-            ScanFreshness::Recent,
-        )
-        .await?;
+        let published = self.environment.scan(ScanFreshness::Recent).await?;
         let (resetter, of) = (self.clone(), caller.clone());
         let is_dry_run = request.dry_run;
         let plan = self

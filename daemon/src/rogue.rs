@@ -61,9 +61,6 @@ pub(crate) struct Rogue {
 impl Rogue {
     /// Starts the thread. `boot` is the id of this boot of the host: a finding that was reported in
     /// it is not reported again.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     pub(crate) fn start(
         rules: RogueRuleStore,
         evidence: Box<dyn EvidenceSource>,
@@ -104,7 +101,6 @@ impl Rogue {
             .try_send(RogueCommand::Sample(Box::new(sample.clone())));
     }
 
-    /// The rules in force.
     pub(crate) fn in_force(&self) -> RogueRulesInForce {
         self.store.subscribe().borrow().clone()
     }

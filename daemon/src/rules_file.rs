@@ -23,20 +23,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// The result of an edit.
 #[derive(Debug)]
 pub(crate) struct EditResult<R> {
     pub(crate) report: EditReport,
-    /// The new rules.
     pub(crate) rules: R,
 }
 
-/// The rules of one kind.
 pub(crate) struct RuleStore<K: RulesKind> {
     path: PathBuf,
     in_force: watch::Sender<RulesInForce<K::Rules>>,
     store: Store,
-    /// One edit at a time.
     editing: Mutex<()>,
     /// Replaces the text of the file.
     pub(crate) replace: fn(&Path, &str) -> std::io::Result<Durability>,
@@ -326,13 +322,11 @@ pub(crate) fn check_rules<K: RulesKind>(text: &str) -> Result<(), Vec<RulesMista
     K::parse(text).map(drop).map_err(RulesMistake::truncate)
 }
 
-/// All mistakes, one on each line.
 pub(crate) fn mistakes_refusal<M: ToString>(mistakes: &[M]) -> Refusal {
     let lines: Vec<String> = mistakes.iter().map(M::to_string).collect();
     Refusal::Invalid(lines.join("\n"))
 }
 
-/// The revision of this text.
 pub(crate) fn text_revision(text: &str) -> RulesRevision {
     RulesRevision(digest_text(text).to_string())
 }

@@ -74,7 +74,6 @@ struct PartialAnswer {
 /// The time limits of a sensor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PollLimits {
-    /// For a whole poll.
     pub(crate) poll: Duration,
     pub(crate) device: Duration,
 }
@@ -156,7 +155,6 @@ impl Sensor {
         self.child.id()
     }
 
-    /// Whether the sensor has ever answered.
     pub(crate) fn has_answered(&self) -> bool {
         self.answered
     }
@@ -327,7 +325,6 @@ impl Sensor {
         true
     }
 
-    /// Whether the sensor has ended and is reaped.
     pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.reap(), Ok(Some(_)))
     }

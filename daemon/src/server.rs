@@ -35,7 +35,6 @@ use gpukill_proto::units::Timestamp;
 use limits::ConnectionLimits;
 pub(crate) use replays::ReplayThreads;
 use rustix::net::SendFlags;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};

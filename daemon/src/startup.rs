@@ -56,6 +56,15 @@ pub const EXIT_USAGE: u8 = 3;
 /// The exit code for all other failures.
 pub const EXIT_FAILED: u8 = 1;
 
+/// Prints what is wrong with a command line. Help and version are errors to clap, too, although
+/// they are none.
+#[must_use]
+pub fn exit_after_usage(error: &clap::Error) -> ExitCode {
+    // A failure to print cannot be reported anywhere.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
+}
+
 /// How long a stop waits for the current poll.
 const POLL_STOP_TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -327,9 +336,6 @@ fn start_user_lookup(config: &Config) -> Users {
 
 /// Starts the watch for rogue processes and the socket watcher, which also counts connections for
 /// polls.
-///
-/// # Errors
-/// If a thread cannot be started.
 fn start_rogue_watch(
     config: &Config,
     store: &Store,
@@ -358,7 +364,6 @@ impl ProcessLiveness for LiveProcesses {
     }
 }
 
-/// The name of this host.
 fn host_name() -> String {
     let names = rustix::system::uname();
     gpukill_proto::text::sanitize(names.nodename().to_bytes(), 64)

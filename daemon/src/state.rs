@@ -13,7 +13,6 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub(crate) struct PublishedPoll {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// From the same poll.
     pub(crate) sharing: Arc<SharedMemory>,
     /// The accounts that processes report, from the same poll.
     pub(crate) accounts: Arc<JobAccounts>,
@@ -36,12 +35,7 @@ pub(crate) type SnapshotReader = watch::Receiver<PublishedPoll>;
 pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, SnapshotReader) {
     let snapshot = Snapshot {
         host,
-        taken_at: Timestamp::default(),
-        polls: 0,
-        devices: Vec::new(),
-        processes: Vec::new(),
-        backends: Vec::new(),
-        faults: Vec::new(),
+        ..Snapshot::default()
     };
     let polling = PollingReport {
         interval_ms: whole_milliseconds(interval),

@@ -160,7 +160,6 @@ impl RuleSetKind {
         }
     }
 
-    /// The name in words.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Guard => "the guard's rules",
@@ -168,7 +167,6 @@ impl RuleSetKind {
         }
     }
 
-    /// The prefix of an edit of this rule set in the record.
     pub(crate) const fn record_prefix(self) -> &'static str {
         match self {
             Self::Guard => "",
@@ -237,9 +235,6 @@ impl Store {
     /// Starts the store in `directory`. `boot` identifies this boot of the host; `recovered` says
     /// what was done for kills that an earlier run of the daemon left unfinished. A store that
     /// cannot be opened is a fault, not an error, and is retried.
-    ///
-    /// # Errors
-    /// When the system cannot start a thread.
     pub(crate) fn start(
         directory: PathBuf,
         boot: String,
@@ -336,9 +331,6 @@ impl Store {
     }
 
     /// Like [`Store::record_intent`]; the log entry also names the subject of the action.
-    ///
-    /// # Errors
-    /// As [`Store::record_intent`].
     pub(crate) fn record_intent_about(
         &self,
         action: Action,
@@ -349,9 +341,6 @@ impl Store {
 
     /// Like [`Store::record_intent_about`], for a kill. Beyond the hourly allowance of its person
     /// the record has a short form of the plan and of the outcome; the log has both in full.
-    ///
-    /// # Errors
-    /// As [`Store::record_intent`].
     pub(crate) fn record_kill_intent(
         &self,
         action: Action,
@@ -543,9 +532,6 @@ impl Store {
     }
 
     /// Returns one page of samples. `may_read` as in [`Self::summary`].
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn sample_page(
         &self,
         query: AuditQuery,
@@ -559,9 +545,6 @@ impl Store {
 
     /// Returns a summary of the samples. `may_read` decides, by the uid of a process and the owner
     /// of its user namespace, whether the caller may see its command line.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn summary(
         &self,
         filter: AuditFilter,
@@ -586,7 +569,6 @@ impl Store {
         answered.await.map_err(|_| Refusal::Internal)?
     }
 
-    /// The current faults of the store.
     pub(crate) fn faults(&self) -> Vec<FaultCause> {
         lock(&self.status).faults.clone()
     }

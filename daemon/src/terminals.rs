@@ -23,7 +23,6 @@ const MAX_NAMES: usize = 8_192;
 /// How many terminals of one user get the text: those with the latest input.
 const MAX_PER_USER: usize = 64;
 
-/// The terminals of all users at one moment.
 pub(crate) struct UserTerminals {
     /// By uid; the terminals with the latest input come first.
     by_uid: BTreeMap<u32, Vec<PathBuf>>,
@@ -35,7 +34,6 @@ impl UserTerminals {
         Self::from_paths(candidate_paths(dev).into_iter())
     }
 
-    /// Keeps the paths that are terminals.
     fn from_paths(paths: impl Iterator<Item = PathBuf>) -> Self {
         let mut of: BTreeMap<u32, Vec<(i64, PathBuf)>> = BTreeMap::new();
         for path in paths {

@@ -46,7 +46,6 @@ impl Access {
 pub(crate) struct Caller {
     /// What anybody may see at the address of the request.
     pub(crate) anonymous: Access,
-    /// The token of the request.
     pub(crate) token: Option<TokenDigest>,
 }
 

@@ -58,7 +58,6 @@ pub(crate) struct CallRoute {
     pub(crate) timeout: Duration,
     /// Whether the daemon may take seconds: it scans all processes, or reads the history.
     pub(crate) is_slow: bool,
-    /// Makes the call.
     pub(crate) run: CallFn,
 }
 
@@ -141,7 +140,6 @@ impl Turns {
 }
 
 impl Calls {
-    /// Calls the daemon at this socket.
     pub(crate) fn new(socket: PathBuf) -> Self {
         Self {
             socket,
@@ -264,7 +262,6 @@ impl Kept {
     }
 }
 
-/// The answer of a call that has ended.
 #[derive(Clone)]
 struct EndedCall {
     answer: Answer,

@@ -23,7 +23,9 @@ const MIN_COMPRESSED: usize = 1_400;
 /// A longer document is compressed on a thread of its own, so that other clients do not wait.
 const MAX_COMPRESSED_INLINE: usize = 64 << 10;
 
-/// A document.
+/// What a route answers.
+pub(crate) type RouteAnswer = Result<Document, Problem>;
+
 #[derive(Debug)]
 pub(crate) struct Document {
     media_type: &'static str,
@@ -38,13 +40,12 @@ impl Document {
     ///
     /// # Errors
     /// It cannot be serialized, which is a bug.
-    pub(crate) fn json(value: &impl Serialize) -> Result<Self, Problem> {
+    pub(crate) fn json(value: &impl Serialize) -> RouteAnswer {
         let mut body = serde_json::to_vec(value).map_err(|_| Problem::internal())?;
         body.push(b'\n');
         Ok(Self::new("application/json", body))
     }
 
-    /// A page of HTML.
     pub(crate) fn html(page: String) -> Self {
         Self::new("text/html; charset=utf-8", page.into_bytes())
     }

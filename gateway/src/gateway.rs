@@ -28,15 +28,12 @@ const MAX_ACTS: usize = 2;
 
 /// What all requests share.
 pub(crate) struct Gateway {
-    /// The settings.
     pub(crate) settings: Settings,
-    /// The valid tokens.
     pub(crate) tokens: Tokens,
     /// What is known of the daemon.
     pub(crate) view: watch::Receiver<Arc<DaemonView>>,
     /// Calls to the daemon on request.
     pub(crate) calls: Calls,
-    /// The connections.
     pub(crate) slots: Arc<ConnectionSlots>,
     /// The answers that clients have not read yet.
     pub(crate) held: Arc<HeldAnswers>,

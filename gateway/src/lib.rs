@@ -114,20 +114,7 @@ pub fn run(args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Requests wait for the daemon and for clients; one thread answers more of them than there are.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .build();
-    let outcome = match runtime {
-        Ok(runtime) => {
-            let outcome = runtime.block_on(run_server(service));
-            // A call of the daemon may still wait for its answer.
-            runtime.shutdown_background();
-            outcome
-        }
-        Err(error) => Err(format!("cannot start: {error}").into()),
-    };
-    match outcome {
+    match run_on_thread(run_server(service), BLOCKING_THREADS) {
         Ok(()) => ExitCode::SUCCESS,
         Err(RunFailure { what, code }) => {
             log::warn(&what);
@@ -135,6 +122,22 @@ pub fn run(args: &Args) -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Runs on this thread, with others for what blocks.
+fn run_on_thread<E: From<String>>(
+    work: impl Future<Output = Result<(), E>>,
+    blocking_threads: usize,
+) -> Result<(), E> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let outcome = runtime.block_on(work);
+    // A call of the daemon, or a lookup of a name, may still wait for its answer.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Why a run has ended.

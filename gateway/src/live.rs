@@ -39,9 +39,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY: &[u8] = b"retry: 5000\n\n";
 
 /// Begins a stream of server-sent events.
-///
-/// # Errors
-/// There are too many streams.
 pub(crate) fn respond(
     gateway: &Arc<Gateway>,
     caller: Caller,
@@ -69,9 +66,6 @@ pub(crate) fn respond(
 }
 
 /// A free place for a stream.
-///
-/// # Errors
-/// There are too many streams.
 pub(crate) fn take_place(gateway: &Gateway) -> Result<OwnedSemaphorePermit, Problem> {
     let place = Arc::clone(&gateway.streams).try_acquire_owned();
     place.map_err(|_| Problem::busy("the gateway has too many live streams", 5))

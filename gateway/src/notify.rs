@@ -13,7 +13,7 @@ mod secret_headers;
 use crate::args::Args;
 use crate::settings::Settings;
 use crate::upstream::AllowedRights;
-use crate::{EXIT_USAGE, log, upstream};
+use crate::{EXIT_USAGE, log, run_on_thread, upstream};
 use otlp::OtlpChannel;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,20 +37,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if args.check_config {
         return ExitCode::SUCCESS;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(LOOKUP_THREADS)
-        .build();
-    let outcome = match runtime {
-        Ok(runtime) => {
-            let outcome = runtime.block_on(notifier.run());
-            // A lookup may still wait for its answer.
-            runtime.shutdown_background();
-            outcome
-        }
-        Err(error) => Err(format!("cannot start: {error}")),
-    };
-    match outcome {
+    match run_on_thread(notifier.run(), LOOKUP_THREADS) {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
             log::warn(&what);

@@ -26,7 +26,6 @@ pub(crate) fn document(settings: &Settings) -> Result<Arc<Document>, Problem> {
     made.clone()
 }
 
-/// The document.
 pub(crate) fn describe(settings: &Settings) -> Value {
     let mut components = Components::default();
     let paths: Map<String, Value> = routes(settings)
@@ -293,7 +292,6 @@ mod tests {
         );
     }
 
-    /// The names that a list has.
     fn names(list: &Value) -> BTreeSet<&str> {
         let names = list.as_array().unwrap().iter();
         names.map(|name| name.as_str().unwrap()).collect()

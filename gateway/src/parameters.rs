@@ -9,10 +9,8 @@ use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
-/// One parameter of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// The name.
     pub(crate) name: &'static str,
     /// Whether it is a part of the path; else of the query.
     pub(crate) place: Place,
@@ -117,9 +115,6 @@ pub(crate) struct Parameters(BTreeMap<&'static str, String>);
 
 impl Parameters {
     /// Checks the parameters of a request.
-    ///
-    /// # Errors
-    /// The first mistake.
     pub(crate) fn parse<'a>(
         known: &'static [Parameter],
         path: impl IntoIterator<Item = (&'a str, &'a str)>,

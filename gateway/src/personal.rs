@@ -20,7 +20,6 @@ const MAX_IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// What a person wants of their gateway.
 pub(crate) struct PersonalAccess {
-    /// The token of all requests.
     pub(crate) token: String,
     /// Whether to show the address in a browser.
     pub(crate) opens_browser: bool,

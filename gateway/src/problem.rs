@@ -25,7 +25,6 @@ pub(crate) struct Problem {
     allow: Option<&'static str>,
 }
 
-/// The members of a problem document.
 #[derive(Serialize)]
 struct ProblemDocument<'a> {
     #[serde(rename = "type")]
@@ -132,7 +131,6 @@ impl Problem {
         self.hint.as_deref()
     }
 
-    /// The document.
     pub(crate) fn body(&self) -> Vec<u8> {
         let document = ProblemDocument {
             kind: "about:blank",
@@ -148,7 +146,6 @@ impl Problem {
         body
     }
 
-    /// The response.
     pub(crate) fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.body()));
         *response.status_mut() = self.status;

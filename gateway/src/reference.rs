@@ -109,7 +109,6 @@ fn table(title: &str, rows: &[[String; 3]]) -> String {
     )
 }
 
-/// The values that a schema allows.
 fn type_text(schema: &Value) -> String {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = escape(reference.rsplit('/').next().unwrap_or_default());

@@ -23,9 +23,6 @@ const MAX_QUERY: usize = 4 << 10;
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// Checks a request. `names` are the configured names of the gateway.
-///
-/// # Errors
-/// Why the request is refused.
 pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
     let host = check_host(request, names)?;
     let is_read = matches!(request.method, Method::GET | Method::HEAD);

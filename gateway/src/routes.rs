@@ -50,11 +50,9 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// What it answers, in the API document.
     pub(crate) summary: &'static str,
-    /// The media type of the answer.
     pub(crate) media_type: &'static str,
     /// The JSON Schema of the answer.
     pub(crate) schema: fn(&mut Components) -> Value,
-    /// The parameters.
     pub(crate) parameters: &'static [Parameter],
     /// How GET and HEAD are answered.
     pub(crate) source: Source,
@@ -99,7 +97,6 @@ pub(crate) enum Source {
 }
 
 impl Route {
-    /// The methods.
     pub(crate) fn methods(&self) -> &'static str {
         match (&self.source, self.post) {
             (Act(act), _) if act.method == ActMethod::Post => "POST",
@@ -246,7 +243,6 @@ macro_rules! routes {
     };
 }
 
-/// Every route.
 pub(crate) static ROUTES: &[Route] = routes! {
     "/api/v1/snapshot" JSON: ListDocument, &[], Snapshot;
         "the GPUs and the processes that use them, as gpukillctl list -o json"
@@ -340,14 +336,12 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "as /api/v1/guard/test"
 };
 
-/// The routes of a gateway with these settings.
 pub(crate) fn routes(settings: &Settings) -> impl Iterator<Item = &'static Route> {
     let is_personal = settings.is_personal;
     let routes = ROUTES.iter();
     routes.filter(move |route| is_personal || !route.is_personal())
 }
 
-/// The router of the table.
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
     let of_fallback = Arc::clone(gateway);
     let mut router = Router::new().fallback(move |request: Request| async move {

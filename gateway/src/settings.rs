@@ -8,8 +8,9 @@ pub use url::HttpUrl;
 use crate::access::Access;
 use crate::args::{Args, Command};
 use crate::trusted_file::{Secrecy, read_text};
+use gpukill_proto::setting_keys;
 use gpukill_proto::settings::value::{boolean, choice_error, duration, number, text};
-use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, defaults};
+use gpukill_proto::settings::{SettingMistake, apply_environment, apply_file, defaults};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -95,17 +96,16 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// Every key.
-pub const KEYS: &[Key<Settings>] = &[
-    Key {
-        section: "http",
-        name: "listen",
-        variable: "GPUKILL_GATEWAY_LISTEN",
-        default: "[\"127.0.0.1:9836\", \"[::1]:9836\", \"unix:/run/gpukill-gateway.sock\"]",
-        help: "Addresses to listen on. Where systemd passes sockets, as gpukill-gateway.socket\n\
-               does, they are used instead. An address other than loopback needs [tls] and a\n\
-               token for each request, or behind_proxy. [::1] is left out on a host without IPv6.",
-        set: |settings, value| {
+setting_keys! {
+    /// Every key.
+    pub const KEYS: Settings;
+
+    ["http"]
+    listen GPUKILL_GATEWAY_LISTEN = "[\"127.0.0.1:9836\", \"[::1]:9836\", \"unix:/run/gpukill-gateway.sock\"]",
+        "Addresses to listen on. Where systemd passes sockets, as gpukill-gateway.socket\n\
+         does, they are used instead. An address other than loopback needs [tls] and a\n\
+         token for each request, or behind_proxy. [::1] is left out on a host without IPv6.",
+        |settings, value| {
             let all = texts(value)?;
             settings.listen = all
                 .iter()
@@ -115,17 +115,12 @@ pub const KEYS: &[Key<Settings>] = &[
                 true => Err("names no address".into()),
                 false => Ok(()),
             }
-        },
-    },
-    Key {
-        section: "http",
-        name: "names",
-        variable: "GPUKILL_GATEWAY_NAMES",
-        default: "[]",
-        help: "Host names besides localhost, 127.0.0.1 and [::1] under which clients may call the\n\
-               gateway. Requests for other names are refused, because a web page could have made\n\
-               such a name point here.",
-        set: |settings, value| {
+        };
+    names GPUKILL_GATEWAY_NAMES = "[]",
+        "Host names besides localhost, 127.0.0.1 and [::1] under which clients may call the\n\
+         gateway. Requests for other names are refused, because a web page could have made\n\
+         such a name point here.",
+        |settings, value| {
             settings.names = texts(value)?
                 .iter()
                 .map(|it| it.to_ascii_lowercase())
@@ -134,123 +129,73 @@ pub const KEYS: &[Key<Settings>] = &[
                 Some(name) => Err(format!("{name:?} is not a host name without a port")),
                 None => Ok(()),
             }
-        },
-    },
-    Key {
-        section: "http",
-        name: "behind_proxy",
-        variable: "GPUKILL_GATEWAY_BEHIND_PROXY",
-        default: "false",
-        help: "Set to true to listen on addresses other than loopback without TLS and tokens: a\n\
-               proxy in front of the gateway encrypts and asks who calls.",
-        set: |settings, value| boolean(value).map(|it| settings.behind_proxy = it),
-    },
-    Key {
-        section: "http",
-        name: "max_connections",
-        variable: "GPUKILL_GATEWAY_MAX_CONNECTIONS",
-        default: "256",
-        help: "The most connections of callers at once. A request on a further one is answered with\n\
-               503. A connection counts from its first request that the caller may make. Before\n\
-               that it is new: there are at most 128 new ones, and the oldest make room.",
-        set: |settings, value| count(value).map(|it| settings.max_connections = it),
-    },
-    Key {
-        section: "http",
-        name: "max_peer_connections",
-        variable: "GPUKILL_GATEWAY_MAX_PEER_CONNECTIONS",
-        default: "32",
-        help: "The most of them of one peer: of an IPv4 address, of an IPv6 network of 64 bits, or of\n\
-               a user of the Unix socket. All loopback addresses are one. Raise it where many people\n\
-               come through one address, as through SSH tunnels.",
-        set: |settings, value| count(value).map(|it| settings.max_peer_connections = it),
-    },
-    Key {
-        section: "http",
-        name: "max_streams",
-        variable: "GPUKILL_GATEWAY_MAX_STREAMS",
-        default: "256",
-        help: "The most live streams at once. Further ones are answered with 503.",
-        set: |settings, value| count(value).map(|it| settings.max_streams = it),
-    },
-    Key {
-        section: "access",
-        name: "anonymous",
-        variable: "GPUKILL_GATEWAY_ANONYMOUS",
-        default: "\"look\"",
-        help: "What a caller without a token may see. \"look\": everything. \"numbers\": the readings\n\
-               of GPUs, and metrics without names of people and processes. \"none\": whether the\n\
-               gateway runs.",
-        set: |settings, value| {
+        };
+    behind_proxy GPUKILL_GATEWAY_BEHIND_PROXY = "false",
+        "Set to true to listen on addresses other than loopback without TLS and tokens: a\n\
+         proxy in front of the gateway encrypts and asks who calls.",
+        |settings, value| boolean(value).map(|it| settings.behind_proxy = it);
+    max_connections GPUKILL_GATEWAY_MAX_CONNECTIONS = "256",
+        "The most connections of callers at once. A request on a further one is answered with\n\
+         503. A connection counts from its first request that the caller may make. Before\n\
+         that it is new: there are at most 128 new ones, and the oldest make room.",
+        |settings, value| count(value).map(|it| settings.max_connections = it);
+    max_peer_connections GPUKILL_GATEWAY_MAX_PEER_CONNECTIONS = "32",
+        "The most of them of one peer: of an IPv4 address, of an IPv6 network of 64 bits, or of\n\
+         a user of the Unix socket. All loopback addresses are one. Raise it where many people\n\
+         come through one address, as through SSH tunnels.",
+        |settings, value| count(value).map(|it| settings.max_peer_connections = it);
+    max_streams GPUKILL_GATEWAY_MAX_STREAMS = "256",
+        "The most live streams at once. Further ones are answered with 503.",
+        |settings, value| count(value).map(|it| settings.max_streams = it);
+
+    ["access"]
+    anonymous GPUKILL_GATEWAY_ANONYMOUS = "\"look\"",
+        "What a caller without a token may see. \"look\": everything. \"numbers\": the readings\n\
+         of GPUs, and metrics without names of people and processes. \"none\": whether the\n\
+         gateway runs.",
+        |settings, value| {
             const LEVELS: [Access; 3] = [Access::Look, Access::Numbers, Access::None];
             let name = text(value)?;
             let found = LEVELS.into_iter().find(|level| level.name() == name);
             let level = found.ok_or_else(|| choice_error(value, &LEVELS.map(Access::name)))?;
             settings.anonymous = level;
             Ok(())
-        },
-    },
-    Key {
-        section: "access",
-        name: "tokens",
-        variable: "GPUKILL_GATEWAY_TOKENS",
-        default: "\"/etc/gpukill/tokens.toml\"",
-        help: "The tokens that callers may send, if this file exists. It is read again when it\n\
-               changes. gpukill-gateway token new NAME makes one.",
-        set: |settings, value| text(value).map(|it| settings.tokens = it.into()),
-    },
-    Key {
-        section: "tls",
-        name: "certificate",
-        variable: "GPUKILL_GATEWAY_TLS_CERTIFICATE",
-        default: "",
-        help: "The file of the certificate in PEM, with those between it and the authority. Addresses\n\
-               other than loopback use it. It is read again when it changes.",
-        set: |settings, value| text(value).map(|it| settings.certificate = Some(it.into())),
-    },
-    Key {
-        section: "tls",
-        name: "key",
-        variable: "GPUKILL_GATEWAY_TLS_KEY",
-        default: "",
-        help: "The file of its private key in PEM, that not every user may read.",
-        set: |settings, value| text(value).map(|it| settings.key = Some(it.into())),
-    },
-    Key {
-        section: "daemon",
-        name: "socket",
-        variable: "GPUKILL_GATEWAY_DAEMON_SOCKET",
-        default: "\"/run/gpukill/gpukilld.sock\"",
-        help: "The socket of gpukilld.",
-        set: |settings, value| text(value).map(|it| settings.daemon_socket = it.into()),
-    },
-    Key {
-        section: "metrics",
-        name: "processes",
-        variable: "GPUKILL_GATEWAY_METRICS_PROCESSES",
-        default: "false",
-        help: "Whether /metrics has series for each process, at most 256. Each process that comes\n\
-               and goes leaves series in the memory of a Prometheus server.",
-        set: |settings, value| boolean(value).map(|it| settings.process_metrics = it),
-    },
-    Key {
-        section: "metrics",
-        name: "jobs",
-        variable: "GPUKILL_GATEWAY_METRICS_JOBS",
-        default: "false",
-        help: "Whether /metrics has series for each job of Slurm, PBS, LSF or HTCondor on a GPU, at\n\
-               most 256.",
-        set: |settings, value| boolean(value).map(|it| settings.job_metrics = it),
-    },
-    Key {
-        section: "otlp",
-        name: "endpoint",
-        variable: "GPUKILL_GATEWAY_OTLP_ENDPOINT",
-        default: "",
-        help: "The server to which gpukill-notify.service pushes the metrics by OTLP over HTTP, for\n\
-               example \"http://127.0.0.1:4318\" or \"https://otel.example.org\". The path\n\
-               /v1/metrics is added.",
-        set: |settings, value| {
+        };
+    tokens GPUKILL_GATEWAY_TOKENS = "\"/etc/gpukill/tokens.toml\"",
+        "The tokens that callers may send, if this file exists. It is read again when it\n\
+         changes. gpukill-gateway token new NAME makes one.",
+        |settings, value| text(value).map(|it| settings.tokens = it.into());
+
+    ["tls"]
+    certificate GPUKILL_GATEWAY_TLS_CERTIFICATE = "",
+        "The file of the certificate in PEM, with those between it and the authority. Addresses\n\
+         other than loopback use it. It is read again when it changes.",
+        |settings, value| text(value).map(|it| settings.certificate = Some(it.into()));
+    key GPUKILL_GATEWAY_TLS_KEY = "",
+        "The file of its private key in PEM, that not every user may read.",
+        |settings, value| text(value).map(|it| settings.key = Some(it.into()));
+
+    ["daemon"]
+    socket GPUKILL_GATEWAY_DAEMON_SOCKET = "\"/run/gpukill/gpukilld.sock\"",
+        "The socket of gpukilld.",
+        |settings, value| text(value).map(|it| settings.daemon_socket = it.into());
+
+    ["metrics"]
+    processes GPUKILL_GATEWAY_METRICS_PROCESSES = "false",
+        "Whether /metrics has series for each process, at most 256. Each process that comes\n\
+         and goes leaves series in the memory of a Prometheus server.",
+        |settings, value| boolean(value).map(|it| settings.process_metrics = it);
+    jobs GPUKILL_GATEWAY_METRICS_JOBS = "false",
+        "Whether /metrics has series for each job of Slurm, PBS, LSF or HTCondor on a GPU, at\n\
+         most 256.",
+        |settings, value| boolean(value).map(|it| settings.job_metrics = it);
+
+    ["otlp"]
+    endpoint GPUKILL_GATEWAY_OTLP_ENDPOINT = "",
+        "The server to which gpukill-notify.service pushes the metrics by OTLP over HTTP, for\n\
+         example \"http://127.0.0.1:4318\" or \"https://otel.example.org\". The path\n\
+         /v1/metrics is added.",
+        |settings, value| {
             let url = HttpUrl::parse(&text(value)?)?;
             if url.path().ends_with(METRICS_PATH) {
                 return Err(format!(
@@ -259,46 +204,30 @@ pub const KEYS: &[Key<Settings>] = &[
             }
             settings.otlp_endpoint = Some(url);
             Ok(())
-        },
-    },
-    Key {
-        section: "otlp",
-        name: "headers_file",
-        variable: "GPUKILL_GATEWAY_OTLP_HEADERS_FILE",
-        default: "",
-        help: "A file with headers of each push, one \"Name: value\" a line. It belongs to root or to\n\
-               the user of the unit, only its owner may write it, and not every user may read it. A\n\
-               name without a slash is that of a credential of systemd: \"otlp-headers\".",
-        set: |settings, value| text(value).map(|it| settings.otlp_headers_file = Some(it)),
-    },
-    Key {
-        section: "otlp",
-        name: "interval",
-        variable: "GPUKILL_GATEWAY_OTLP_INTERVAL",
-        default: "\"15s\"",
-        help: "The time from one push to the next.",
-        set: |settings, value| {
+        };
+    headers_file GPUKILL_GATEWAY_OTLP_HEADERS_FILE = "",
+        "A file with headers of each push, one \"Name: value\" a line. It belongs to root or to\n\
+         the user of the unit, only its owner may write it, and not every user may read it. A\n\
+         name without a slash is that of a credential of systemd: \"otlp-headers\".",
+        |settings, value| text(value).map(|it| settings.otlp_headers_file = Some(it));
+    interval GPUKILL_GATEWAY_OTLP_INTERVAL = "\"15s\"",
+        "The time from one push to the next.",
+        |settings, value| {
             let (min, max) = (Duration::from_secs(1), Duration::from_secs(3_600));
             duration(value, min, max).map(|it| settings.otlp_interval = it)
-        },
-    },
-    Key {
-        section: "otlp",
-        name: "attributes",
-        variable: "GPUKILL_GATEWAY_OTLP_ATTRIBUTES",
-        default: "[]",
-        help: "Resource attributes beside host.name, service.name, service.version and\n\
-               service.instance.id, or in place of them: \"deployment.environment.name=lab\".",
-        set: |settings, value| {
+        };
+    attributes GPUKILL_GATEWAY_OTLP_ATTRIBUTES = "[]",
+        "Resource attributes beside host.name, service.name, service.version and\n\
+         service.instance.id, or in place of them: \"deployment.environment.name=lab\".",
+        |settings, value| {
             let all = texts(value)?;
             settings.otlp_attributes = all
                 .iter()
                 .map(|it| parse_attribute(it))
                 .collect::<Result<_, _>>()?;
             Ok(())
-        },
-    },
-];
+        };
+}
 
 /// The path of metrics below that of an OTLP server.
 pub(crate) const METRICS_PATH: &str = "/v1/metrics";

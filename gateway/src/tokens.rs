@@ -34,12 +34,10 @@ const KEYS: [&str; 4] = ["name", "scope", "sha256", "expires"];
 /// The scopes of a token, by their names.
 const SCOPES: [Access; 2] = [Access::Look, Access::Metrics];
 
-/// The digest of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    /// The digest of this token.
     pub(crate) fn new(token: &str) -> Self {
         Self(Sha256::digest(token).into())
     }
@@ -110,7 +108,6 @@ pub(crate) fn file_entry(
     Ok(entry)
 }
 
-/// A token of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct KnownToken {
     digest: TokenDigest,

@@ -56,7 +56,6 @@ const MIN_STALE_AFTER: Duration = Duration::from_secs(10);
 pub(crate) struct Frame {
     /// Counts the snapshots that this gateway received.
     pub(crate) sequence: u64,
-    /// The snapshot.
     pub(crate) annotated: AnnotatedSnapshot,
     /// The document that `gpukillctl list -o json` prints.
     pub(crate) list: ListDocument,
@@ -125,7 +124,6 @@ impl Frame {
 /// Why there is no current data.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DaemonFailure {
-    /// The reason.
     pub(crate) what: String,
     /// What can be done about it.
     pub(crate) hint: Option<String>,

@@ -231,6 +231,21 @@ fn has_role(caller: &Caller, owner: Option<u32>, group: Option<u32>) -> bool {
     !caller.contained && (is_host_root(caller) || owns_daemon || in_group)
 }
 
+/// Whether the caller may see the command line of a process of `owner` in a user namespace of
+/// `namespace_owner`: [`Operation::ReadCommand`].
+#[must_use]
+pub fn may_read_command(
+    caller: &Caller,
+    (owner, namespace_owner): (Option<u32>, Option<u32>),
+    roles: &Roles,
+) -> bool {
+    let read = Operation::ReadCommand {
+        owner,
+        namespace_owner,
+    };
+    check(caller, read, roles) == Ruling::Allow
+}
+
 /// Decides whether the caller may perform this operation.
 pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     let rights = rights(caller, roles);

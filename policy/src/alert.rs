@@ -3,8 +3,7 @@
 //! below it end the alert, so a value that oscillates around the threshold is one
 //! alert.
 
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use gpukill_proto::model::{Device, DeviceId, FaultCode, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::status::AlertValue;

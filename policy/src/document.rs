@@ -143,7 +143,6 @@ pub(crate) fn parse_typed(typed: &str, is_right: impl Fn(&Value) -> bool) -> Val
         .unwrap_or_else(|| typed.into())
 }
 
-/// The possible forms of the typed text.
 fn possible_forms(typed: &str) -> Vec<Value> {
     let plain = typed.parse::<Value>().ok().filter(is_not_datetime);
     let items = || typed.split(',').map(str::trim);

@@ -24,48 +24,38 @@ use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far the guard goes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-pub enum GuardMode {
-    /// It evaluates nothing.
-    Disabled,
-    /// It evaluates, and records what it would do.
-    #[default]
-    DryRun,
-    /// It warns, reminds, and ends jobs when the grace period is over.
-    Soft,
-    /// It ends jobs at once: for an access violation on first observation, for an exceeded
-    /// limit after a second, confirming observation.
-    Enforce,
-}
-
 words! {
+    /// How far the guard goes.
+    #[derive(
+        Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+    )]
+    pub enum GuardMode {
+        /// It evaluates nothing.
+        Disabled = "disabled",
+        /// It evaluates, and records what it would do.
+        #[default]
+        DryRun = "dry-run",
+        /// It warns, reminds, and ends jobs when the grace period is over.
+        Soft = "soft",
+        /// It ends jobs at once: for an access violation on first observation, for an exceeded
+        /// limit after a second, confirming observation.
+        Enforce = "enforce",
+    }
     /// The name on the screen, in JSON and in rules.
-    GuardMode::name(self) {
-        Self::Disabled => "disabled",
-        Self::DryRun => "dry-run",
-        Self::Soft => "soft",
-        Self::Enforce => "enforce",
-    }
-}
-
-/// The action for a violation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum GuardAction {
-    /// Warn the owner.
-    Warn,
-    /// End the job.
-    Terminate,
+    name(self)
 }
 
 words! {
-    /// The name in rules.
-    GuardAction::name(self) {
-        Self::Warn => "warn",
-        Self::Terminate => "terminate",
+    /// The action for a violation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum GuardAction {
+        /// Warn the owner.
+        Warn = "warn",
+        /// End the job.
+        Terminate = "terminate",
     }
+    /// The name in rules.
+    name(self)
 }
 
 /// Identifies one process on one device.
@@ -232,55 +222,59 @@ pub struct Victim {
     pub leave_to: Option<String>,
 }
 
-/// A step of a violation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GuardStep {
-    /// The violation is confirmed.
-    Violated,
-    /// The owner is warned.
-    Warned {
-        /// The number of this warning; 1 for the first.
-        times: u32,
-        /// When the job is ended if nothing changes; `None` if nothing is ended.
-        deadline: Option<Timestamp>,
-    },
-    /// This job is ended for it.
-    Ended(Victim),
-    /// No job could be ended for it: says why.
-    Exempt(String),
-    /// The violation is over.
-    Over,
-    /// A warned owner asked for more time.
-    Snoozed {
-        /// The uid of the requester.
-        by: u32,
-        /// The uid of the owner of the jobs.
-        owner: u32,
-        /// Until when no job of this owner is ended.
-        until: Timestamp,
-        /// The number of remaining snoozes.
-        left: u32,
-    },
-    /// A snooze is void before its end, because its rule no longer exists.
-    SnoozeVoided {
-        /// The uid of the owner of the jobs.
-        owner: u32,
-        /// The end of the snooze.
-        until: Timestamp,
-    },
-    /// The outcome of ending a job.
-    Outcome(EnforcementOutcome),
-    /// Ending so many jobs in so short a time indicates a mistake: no job is ended until an
-    /// admin resumes the guard.
-    Tripped {
-        /// The number of jobs that were ended within the counting window.
-        ended: u32,
-    },
-    /// Behaviour rules warned or ended jobs of so many people within a day that they may not
-    /// fit this host.
-    Doubted(RulesDoubt),
-    /// The rule has changed: the violation starts again if the new rule is violated too.
-    Outdated,
+words! {
+    /// A step of a violation.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum GuardStep {
+        /// The violation is confirmed.
+        Violated = "violated",
+        /// The owner is warned.
+        Warned {
+            /// The number of this warning; 1 for the first.
+            times: u32,
+            /// When the job is ended if nothing changes; `None` if nothing is ended.
+            deadline: Option<Timestamp>,
+        } = "warned",
+        /// This job is ended for it.
+        Ended(Victim) = "ended",
+        /// No job could be ended for it: says why.
+        Exempt(String) = "exempt",
+        /// The violation is over.
+        Over = "over",
+        /// A warned owner asked for more time.
+        Snoozed {
+            /// The uid of the requester.
+            by: u32,
+            /// The uid of the owner of the jobs.
+            owner: u32,
+            /// Until when no job of this owner is ended.
+            until: Timestamp,
+            /// The number of remaining snoozes.
+            left: u32,
+        } = "snoozed",
+        /// A snooze is void before its end, because its rule no longer exists.
+        SnoozeVoided {
+            /// The uid of the owner of the jobs.
+            owner: u32,
+            /// The end of the snooze.
+            until: Timestamp,
+        } = "snooze-voided",
+        /// The outcome of ending a job.
+        Outcome(EnforcementOutcome) = "outcome",
+        /// Ending so many jobs in so short a time indicates a mistake: no job is ended until an
+        /// admin resumes the guard.
+        Tripped {
+            /// The number of jobs that were ended within the counting window.
+            ended: u32,
+        } = "tripped",
+        /// Behaviour rules warned or ended jobs of so many people within a day that they may not
+        /// fit this host.
+        Doubted(RulesDoubt) = "doubted",
+        /// The rule has changed: the violation starts again if the new rule is violated too.
+        Outdated = "outdated",
+    }
+    /// The name on the screen and in JSON.
+    name(&self)
 }
 
 /// The outcome of ending a job, as the kill reported it.
@@ -295,23 +289,6 @@ pub struct EnforcementOutcome {
     pub left: u32,
     /// Further facts: why nothing was ended, what was not reclaimed.
     pub why: Option<String>,
-}
-
-words! {
-    /// The name on the screen and in JSON.
-    GuardStep::name(&self) {
-        Self::Violated => "violated",
-        Self::Warned { .. } => "warned",
-        Self::Ended(_) => "ended",
-        Self::Exempt(_) => "exempt",
-        Self::Over => "over",
-        Self::Snoozed { .. } => "snoozed",
-        Self::SnoozeVoided { .. } => "snooze-voided",
-        Self::Doubted(_) => "doubted",
-        Self::Outcome(_) => "outcome",
-        Self::Tripped { .. } => "tripped",
-        Self::Outdated => "outdated",
-    }
 }
 
 impl GuardStep {
@@ -355,22 +332,10 @@ pub struct GuardRecord {
 
 impl GuardRecord {
     /// The names of all decisions in counters.
+    #[rustfmt::skip]
     pub const DECISIONS: [&'static str; 16] = [
-        "violated",
-        "would_warn",
-        "warned",
-        "would_end",
-        "selected",
-        "left_to_scheduler",
-        "ended",
-        "gone",
-        "failed",
-        "exempt",
-        "snoozed",
-        "snooze_voided",
-        "doubted",
-        "tripped",
-        "over",
+        "violated", "would_warn", "warned", "would_end", "selected", "left_to_scheduler", "ended",
+        "gone", "failed", "exempt", "snoozed", "snooze_voided", "doubted", "tripped", "over",
         "outdated",
     ];
 

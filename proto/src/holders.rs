@@ -132,22 +132,26 @@ pub struct EndedHolder {
     pub at: Timestamp,
 }
 
-/// The state of a process, as the kernel reports it (`proc_pid_stat(5)`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProcessState {
-    /// It runs or is ready to run.
-    Running,
-    /// It waits, and a signal wakes it.
-    Sleeping,
-    /// It waits in the kernel, and no signal reaches it. Says what it waits on, if the kernel
-    /// reports that.
-    Uninterruptible(Option<String>),
-    /// It is stopped or traced.
-    Stopped,
-    /// It has ended, and its parent has not reaped it.
-    Zombie,
-    /// Another state, by the letter of the kernel.
-    Other(char),
+words! {
+    /// The state of a process, as the kernel reports it (`proc_pid_stat(5)`).
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum ProcessState {
+        /// It runs or is ready to run.
+        Running = "running",
+        /// It waits, and a signal wakes it.
+        Sleeping = "sleeping",
+        /// It waits in the kernel, and no signal reaches it. Says what it waits on, if the kernel
+        /// reports that.
+        Uninterruptible(Option<String>) = "uninterruptible",
+        /// It is stopped or traced.
+        Stopped = "stopped",
+        /// It has ended, and its parent has not reaped it.
+        Zombie = "zombie",
+        /// Another state, by the letter of the kernel.
+        Other(char) = "other",
+    }
+    /// The name on the screen and in JSON.
+    name(&self)
 }
 
 /// Why memory is unattributed, or why a device is not free.
@@ -163,139 +167,94 @@ pub struct HolderFinding {
     pub remedy: Option<Remedy>,
 }
 
-/// The remedy that frees a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Remedy {
-    /// End these processes: orphans only.
-    End(Vec<u32>),
-    /// Reset the device.
-    Reset,
-    /// This parent has to reap its child; that alone is no reason to end the parent.
-    Reap(u32),
-    /// Wait. A process that is stuck in the kernel may never end, and then only a reboot helps;
-    /// but no waiting time proves that: a process that waits for a file server continues when
-    /// the server is back.
-    Wait,
-}
-
 words! {
+    /// The remedy that frees a device.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Remedy {
+        /// End these processes: orphans only.
+        End(Vec<u32>) = "end",
+        /// Reset the device.
+        Reset = "reset",
+        /// This parent has to reap its child; that alone is no reason to end the parent.
+        Reap(u32) = "reap",
+        /// Wait. A process that is stuck in the kernel may never end, and then only a reboot helps;
+        /// but no waiting time proves that: a process that waits for a file server continues when
+        /// the server is back.
+        Wait = "wait",
+    }
     /// The name in JSON.
-    Remedy::name(&self) {
-        Self::End(_) => "end",
-        Self::Reap(_) => "reap",
-        Self::Reset => "reset",
-        Self::Wait => "wait",
-    }
-}
-
-/// The known causes of unattributed memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Cause {
-    /// Children that kept the descriptors of a parent that has ended.
-    Orphans,
-    /// Processes of a container or a PID namespace that the driver does not list.
-    OtherNamespace,
-    /// A process that has ended and that its parent has not reaped.
-    Zombie,
-    /// A process that is stuck in the kernel.
-    Uninterruptible,
-    /// An MPS server, which holds memory for its clients.
-    Mps,
-    /// A display server or a desktop.
-    Display,
-    /// Memory of a process that has just ended.
-    TearingDown,
-    /// The device is busy without a holder.
-    BusyWithoutHolder,
-    /// Processes that have the device open and are not listed.
-    Unlisted,
-    /// No process was found that could hold the memory.
-    Unknown,
+    name(&self)
 }
 
 words! {
+    /// The known causes of unattributed memory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    pub enum Cause {
+        /// Children that kept the descriptors of a parent that has ended.
+        Orphans = "orphans",
+        /// Processes of a container or a PID namespace that the driver does not list.
+        OtherNamespace = "other_namespace",
+        /// A process that has ended and that its parent has not reaped.
+        Zombie = "zombie",
+        /// A process that is stuck in the kernel.
+        Uninterruptible = "uninterruptible",
+        /// An MPS server, which holds memory for its clients.
+        Mps = "mps",
+        /// A display server or a desktop.
+        Display = "display",
+        /// Memory of a process that has just ended.
+        TearingDown = "tearing_down",
+        /// The device is busy without a holder.
+        BusyWithoutHolder = "busy_without_holder",
+        /// Processes that have the device open and are not listed.
+        Unlisted = "unlisted",
+        /// No process was found that could hold the memory.
+        Unknown = "unknown",
+    }
     /// The name in JSON.
-    Cause::name(self) {
-        Self::Orphans => "orphans",
-        Self::OtherNamespace => "other_namespace",
-        Self::Zombie => "zombie",
-        Self::Uninterruptible => "uninterruptible",
-        Self::Mps => "mps",
-        Self::Display => "display",
-        Self::TearingDown => "tearing_down",
-        Self::BusyWithoutHolder => "busy_without_holder",
-        Self::Unlisted => "unlisted",
-        Self::Unknown => "unknown",
-    }
+    name(self)
 }
 
 words! {
-    /// The name on the screen and in JSON.
-    ProcessState::name(&self) {
-        Self::Running => "running",
-        Self::Sleeping => "sleeping",
-        Self::Uninterruptible(_) => "uninterruptible",
-        Self::Stopped => "stopped",
-        Self::Zombie => "zombie",
-        Self::Other(_) => "other",
+    /// The role of a process for a device that it has open.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Role {
+        /// It uses the device and is listed.
+        User = "user",
+        /// It is listed, and uses the device through an MPS server.
+        MpsClient = "mps_client",
+        /// An MPS server, or the program that controls it.
+        Mps = "mps",
+        /// A display server or a desktop.
+        Display = "display",
+        /// It monitors devices, or has only files open that all devices share: it holds no memory.
+        Monitor = "monitor",
+        /// It is listed, and it does not exist on this host, or no longer.
+        Gone = "gone",
+        /// It is not listed, and kept the descriptors of a process that has ended.
+        Orphan {
+            /// The ended process, if known.
+            parent: Option<u32>,
+            /// When its end was first observed.
+            ended: Option<Timestamp>,
+        } = "orphan",
+        /// It is not listed, and runs in a container or in another PID namespace.
+        OtherNamespace = "other_namespace",
+        /// It has ended, and its parent has not reaped it.
+        Zombie = "zombie",
+        /// It is stuck in the kernel.
+        Uninterruptible = "uninterruptible",
+        /// It has the device open and is not listed.
+        Unlisted = "unlisted",
+        /// Its open files are counted for another process, which has the same client of the device:
+        /// [`Holder::shares_with`].
+        SharedClient = "shared_client",
+        /// It is not listed, and holds a descriptor that was passed between processes of several
+        /// persons: [`Holder::passed_from`].
+        Passed = "passed",
     }
-}
-
-/// The role of a process for a device that it has open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
-    /// It uses the device and is listed.
-    User,
-    /// It is listed, and uses the device through an MPS server.
-    MpsClient,
-    /// An MPS server, or the program that controls it.
-    Mps,
-    /// A display server or a desktop.
-    Display,
-    /// It monitors devices, or has only files open that all devices share: it holds no memory.
-    Monitor,
-    /// It is listed, and it does not exist on this host, or no longer.
-    Gone,
-    /// It is not listed, and kept the descriptors of a process that has ended.
-    Orphan {
-        /// The ended process, if known.
-        parent: Option<u32>,
-        /// When its end was first observed.
-        ended: Option<Timestamp>,
-    },
-    /// It is not listed, and runs in a container or in another PID namespace.
-    OtherNamespace,
-    /// It has ended, and its parent has not reaped it.
-    Zombie,
-    /// It is stuck in the kernel.
-    Uninterruptible,
-    /// It has the device open and is not listed.
-    Unlisted,
-    /// Its open files are counted for another process, which has the same client of the device:
-    /// [`Holder::shares_with`].
-    SharedClient,
-    /// It is not listed, and holds a descriptor that was passed between processes of several
-    /// persons: [`Holder::passed_from`].
-    Passed,
-}
-
-words! {
     /// The name in JSON.
-    Role::name(self) {
-        Self::User => "user",
-        Self::MpsClient => "mps_client",
-        Self::Mps => "mps",
-        Self::Display => "display",
-        Self::Monitor => "monitor",
-        Self::Gone => "gone",
-        Self::Orphan { .. } => "orphan",
-        Self::OtherNamespace => "other_namespace",
-        Self::Zombie => "zombie",
-        Self::Uninterruptible => "uninterruptible",
-        Self::Unlisted => "unlisted",
-        Self::SharedClient => "shared_client",
-        Self::Passed => "passed",
-    }
+    name(self)
 }
 
 impl Role {

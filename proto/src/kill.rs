@@ -153,28 +153,22 @@ impl fmt::Display for KillSelector {
     }
 }
 
-/// The processes that are ended together with a selected one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum KillScope {
-    /// The process alone.
-    #[default]
-    Process,
-    /// The process and its descendants.
-    Tree,
-    /// The whole job that it is part of: see [`Job`].
-    Job,
-    /// Everything in its container.
-    Container,
-}
-
 words! {
-    /// The name on the command line and in JSON.
-    KillScope::name(self) {
-        Self::Process => "process",
-        Self::Tree => "tree",
-        Self::Job => "job",
-        Self::Container => "container",
+    /// The processes that are ended together with a selected one.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub enum KillScope {
+        /// The process alone.
+        #[default]
+        Process = "process",
+        /// The process and its descendants.
+        Tree = "tree",
+        /// The whole job that it is part of: see [`Job`].
+        Job = "job",
+        /// Everything in its container.
+        Container = "container",
     }
+    /// The name on the command line and in JSON.
+    name(self)
 }
 
 /// A signal that ends processes.
@@ -321,30 +315,23 @@ pub struct TargetMemory {
     pub memory: Reading<Bytes>,
 }
 
-/// The action that a plan has for one process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PlannedAction {
-    /// Send these signals one after the other until the process has ended.
-    End(Vec<KillSignal>),
-    /// None: the process is protected from every caller.
-    Protected(ProtectionReason),
-    /// None: the caller may not end the process; says who may, as in "ask …".
-    Denied(String),
-    /// None: facts of the process are unknown; says which.
-    Unclear(String),
-    /// None: the process has ended, and its parent has not reaped it.
-    Zombie(Reaper),
-}
-
 words! {
-    /// The name in JSON.
-    PlannedAction::name(&self) {
-        Self::End(_) => "end",
-        Self::Protected(_) => "protected",
-        Self::Denied(_) => "denied",
-        Self::Unclear(_) => "unclear",
-        Self::Zombie(_) => "zombie",
+    /// The action that a plan has for one process.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum PlannedAction {
+        /// Send these signals one after the other until the process has ended.
+        End(Vec<KillSignal>) = "end",
+        /// None: the process is protected from every caller.
+        Protected(ProtectionReason) = "protected",
+        /// None: the caller may not end the process; says who may, as in "ask …".
+        Denied(String) = "denied",
+        /// None: facts of the process are unknown; says which.
+        Unclear(String) = "unclear",
+        /// None: the process has ended, and its parent has not reaped it.
+        Zombie(Reaper) = "zombie",
     }
+    /// The name in JSON.
+    name(&self)
 }
 
 /// The parent of a process.
@@ -401,27 +388,21 @@ pub struct KillReport {
     pub unrecorded: Option<String>,
 }
 
-/// The stage of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
-    /// Signals are being sent.
-    Ending,
-    /// All processes that will end have ended; waiting for their memory.
-    Reclaiming,
-    /// The operation is complete.
-    Done,
-    /// The daemon stopped before the operation was complete.
-    Interrupted,
-}
-
 words! {
-    /// The name in JSON.
-    Stage::name(self) {
-        Self::Ending => "ending",
-        Self::Reclaiming => "reclaiming",
-        Self::Done => "done",
-        Self::Interrupted => "interrupted",
+    /// The stage of an operation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Stage {
+        /// Signals are being sent.
+        Ending = "ending",
+        /// All processes that will end have ended; waiting for their memory.
+        Reclaiming = "reclaiming",
+        /// The operation is complete.
+        Done = "done",
+        /// The daemon stopped before the operation was complete.
+        Interrupted = "interrupted",
     }
+    /// The name in JSON.
+    name(self)
 }
 
 /// The outcome of one process.
@@ -437,46 +418,34 @@ pub struct ProcessOutcome {
     pub outcome: Outcome,
 }
 
-/// The outcome for one process. Only the code that sent the signals reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// It ended after this signal, this many milliseconds after the first signal.
-    Ended(KillSignal, u64),
-    /// It still exists this many milliseconds after the first signal; the last signal was this.
-    Survived(KillSignal, u64),
-    /// It had ended, or another process has reused its pid: no signal was sent.
-    Gone,
-    /// It belongs to another user now, no longer uses a GPU, or executes a protected program:
-    /// no signal was sent. Says which.
-    Changed(String),
-    /// It is protected: no signal was sent. Says why.
-    Protected(String),
-    /// The caller may not end it: no signal was sent. Says who may.
-    Denied(String),
-    /// Facts of it are unknown: no signal was sent. Says which.
-    Unclear(String),
-    /// It waits in the kernel, where no signal reaches it, and gets no further signal.
-    Uninterruptible(UninterruptibleWait),
-    /// It had already ended, and remains until its parent reaps it.
-    Zombie(Reaper),
-    /// The kernel refused, or a signal after the first was withheld; says why.
-    Failed(String),
-}
-
 words! {
-    /// The name in JSON.
-    Outcome::name(&self) {
-        Self::Ended(..) => "ended",
-        Self::Survived(..) => "survived",
-        Self::Gone => "gone",
-        Self::Changed(_) => "changed",
-        Self::Protected(_) => "protected",
-        Self::Denied(_) => "denied",
-        Self::Unclear(_) => "unclear",
-        Self::Uninterruptible(_) => "uninterruptible",
-        Self::Zombie(_) => "zombie",
-        Self::Failed(_) => "failed",
+    /// The outcome for one process. Only the code that sent the signals reports it.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Outcome {
+        /// It ended after this signal, this many milliseconds after the first signal.
+        Ended(KillSignal, u64) = "ended",
+        /// It still exists this many milliseconds after the first signal; the last signal was this.
+        Survived(KillSignal, u64) = "survived",
+        /// It had ended, or another process has reused its pid: no signal was sent.
+        Gone = "gone",
+        /// It belongs to another user now, no longer uses a GPU, or executes a protected program:
+        /// no signal was sent. Says which.
+        Changed(String) = "changed",
+        /// It is protected: no signal was sent. Says why.
+        Protected(String) = "protected",
+        /// The caller may not end it: no signal was sent. Says who may.
+        Denied(String) = "denied",
+        /// Facts of it are unknown: no signal was sent. Says which.
+        Unclear(String) = "unclear",
+        /// It waits in the kernel, where no signal reaches it, and gets no further signal.
+        Uninterruptible(UninterruptibleWait) = "uninterruptible",
+        /// It had already ended, and remains until its parent reaps it.
+        Zombie(Reaper) = "zombie",
+        /// The kernel refused, or a signal after the first was withheld; says why.
+        Failed(String) = "failed",
     }
+    /// The name in JSON.
+    name(&self)
 }
 
 /// The reclaimed memory of one GPU.

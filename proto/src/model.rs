@@ -24,7 +24,7 @@ pub use process::{
 pub use vitals::{RecoveryAction, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 
 /// The result of one poll.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The host name.
     pub host: String,
@@ -61,29 +61,22 @@ pub struct BackendReport {
     pub poll_cost_us: u64,
 }
 
-/// Whether a backend can read devices.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BackendState {
-    /// It answers.
-    Ready,
-    /// It has not answered yet.
-    Starting,
-    /// This machine has no device of this vendor; says what was looked for.
-    Absent(String),
-    /// It exists and does not work; says why.
-    Failed(FaultCode, String),
-    /// The daemon released the driver on request, until this time or a resume; its devices are
-    /// shown as they were.
-    Quiesced(Timestamp),
-}
-
 words! {
-    /// The name in JSON.
-    BackendState::name(&self) {
-        Self::Ready => "ready",
-        Self::Starting => "starting",
-        Self::Absent(_) => "absent",
-        Self::Failed(..) => "failed",
-        Self::Quiesced(_) => "quiesced",
+    /// Whether a backend can read devices.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum BackendState {
+        /// It answers.
+        Ready = "ready",
+        /// It has not answered yet.
+        Starting = "starting",
+        /// This machine has no device of this vendor; says what was looked for.
+        Absent(String) = "absent",
+        /// It exists and does not work; says why.
+        Failed(FaultCode, String) = "failed",
+        /// The daemon released the driver on request, until this time or a resume; its devices are
+        /// shown as they were.
+        Quiesced(Timestamp) = "quiesced",
     }
+    /// The name in JSON.
+    name(&self)
 }

@@ -39,15 +39,9 @@ pub enum Refusal {
 
 impl Refusal {
     /// The names of all reasons in counters.
+    #[rustfmt::skip]
     pub const REASONS: [&'static str; 8] = [
-        "denied",
-        "invalid",
-        "no_match",
-        "busy",
-        "unavailable",
-        "too_slow",
-        "expired",
-        "internal",
+        "denied", "invalid", "no_match", "busy", "unavailable", "too_slow", "expired", "internal",
     ];
 
     /// The name of the reason in counters.

@@ -92,44 +92,34 @@ pub struct Blocker {
     pub remedy: Unblocker,
 }
 
-/// The remover of a blocker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unblocker {
-    /// The daemon: its own sensor, persistence mode.
-    Daemon,
-    /// `--force`, by ending the process.
-    Force,
-    /// A person: for a display, a fabric manager, or a protected process.
-    Person,
+words! {
+    /// The remover of a blocker.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Unblocker {
+        /// The daemon: its own sensor, persistence mode.
+        Daemon = "daemon",
+        /// `--force`, by ending the process.
+        Force = "force",
+        /// A person: for a display, a fabric manager, or a protected process.
+        Person = "person",
+    }
+    /// The name in JSON.
+    name(self)
 }
 
 words! {
-    /// The name in JSON.
-    Unblocker::name(self) {
-        Self::Daemon => "daemon",
-        Self::Force => "force",
-        Self::Person => "person",
+    /// The action that a plan has for one device.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum PlannedReset {
+        /// Reset the device.
+        Reset = "reset",
+        /// None: a blocker remains that the request does not remove.
+        Blocked = "blocked",
+        /// None: the device cannot be reset here; says why.
+        Unsupported(String) = "unsupported",
     }
-}
-
-/// The action that a plan has for one device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PlannedReset {
-    /// Reset the device.
-    Reset,
-    /// None: a blocker remains that the request does not remove.
-    Blocked,
-    /// None: the device cannot be reset here; says why.
-    Unsupported(String),
-}
-
-words! {
     /// The name in JSON.
-    PlannedReset::name(&self) {
-        Self::Reset => "reset",
-        Self::Blocked => "blocked",
-        Self::Unsupported(_) => "unsupported",
-    }
+    name(&self)
 }
 
 /// The progress of a reset.
@@ -160,30 +150,23 @@ pub struct ResetOutcome {
     pub note: Option<String>,
 }
 
-/// The result for one device. Only the code that observed it reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ResetResult {
-    /// The device was reset and answers again, after this many milliseconds.
-    Reset(u64),
-    /// A blocker remains: nothing was done to the device.
-    Blocked(Vec<Blocker>),
-    /// The device cannot be reset here; says why.
-    Unsupported(String),
-    /// The vendor's step failed, and the device answers as before; says how.
-    Failed(String),
-    /// The device no longer answers; says what was tried, and what is left to do.
-    Unreachable(String),
-}
-
 words! {
-    /// The name in JSON.
-    ResetResult::name(&self) {
-        Self::Reset(_) => "reset",
-        Self::Blocked(_) => "blocked",
-        Self::Unsupported(_) => "unsupported",
-        Self::Failed(_) => "failed",
-        Self::Unreachable(_) => "unreachable",
+    /// The result for one device. Only the code that observed it reports it.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum ResetResult {
+        /// The device was reset and answers again, after this many milliseconds.
+        Reset(u64) = "reset",
+        /// A blocker remains: nothing was done to the device.
+        Blocked(Vec<Blocker>) = "blocked",
+        /// The device cannot be reset here; says why.
+        Unsupported(String) = "unsupported",
+        /// The vendor's step failed, and the device answers as before; says how.
+        Failed(String) = "failed",
+        /// The device no longer answers; says what was tried, and what is left to do.
+        Unreachable(String) = "unreachable",
     }
+    /// The name in JSON.
+    name(&self)
 }
 
 #[cfg(test)]

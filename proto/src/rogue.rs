@@ -13,47 +13,36 @@ use crate::words::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The strength of one kind of indicator on its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum IndicatorFamily {
-    /// Near-proof: honest work never shows it.
-    A,
-    /// Strong: honest work shows it now and then.
-    B,
-    /// Corroborating: meaningless on its own.
-    C,
-}
-
 words! {
+    /// The strength of one kind of indicator on its own.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum IndicatorFamily {
+        /// Near-proof: honest work never shows it.
+        A = "A",
+        /// Strong: honest work shows it now and then.
+        B = "B",
+        /// Corroborating: meaningless on its own.
+        C = "C",
+    }
     /// The name on the screen and in JSON.
-    IndicatorFamily::name(self) {
-        Self::A => "A",
-        Self::B => "B",
-        Self::C => "C",
-    }
-}
-
-/// A class of threat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Threat {
-    /// It mines a cryptocurrency.
-    CryptoMiner,
-    /// It disguises itself.
-    SuspiciousProcess,
-    /// It takes more than its share of shared resources.
-    ResourceAbuser,
-    /// It sends data out of the host.
-    DataExfiltrator,
+    name(self)
 }
 
 words! {
-    /// The name in files and in JSON.
-    Threat::name(self) {
-        Self::CryptoMiner => "crypto_miner",
-        Self::SuspiciousProcess => "suspicious_process",
-        Self::ResourceAbuser => "resource_abuser",
-        Self::DataExfiltrator => "data_exfiltrator",
+    /// A class of threat.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum Threat {
+        /// It mines a cryptocurrency.
+        CryptoMiner = "crypto_miner",
+        /// It disguises itself.
+        SuspiciousProcess = "suspicious_process",
+        /// It takes more than its share of shared resources.
+        ResourceAbuser = "resource_abuser",
+        /// It sends data out of the host.
+        DataExfiltrator = "data_exfiltrator",
     }
+    /// The name in files and in JSON.
+    name(self)
 }
 
 impl Threat {
@@ -77,27 +66,21 @@ impl Threat {
     }
 }
 
-/// The risk level of a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Risk {
-    /// From the score `scoring.risk_thresholds.low` on.
-    Low,
-    /// From `medium` on.
-    Medium,
-    /// From `high` on.
-    High,
-    /// From `critical` on.
-    Critical,
-}
-
 words! {
-    /// The name in files, on the screen and in JSON.
-    Risk::name(self) {
-        Self::Low => "low",
-        Self::Medium => "medium",
-        Self::High => "high",
-        Self::Critical => "critical",
+    /// The risk level of a verdict.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum Risk {
+        /// From the score `scoring.risk_thresholds.low` on.
+        Low = "low",
+        /// From `medium` on.
+        Medium = "medium",
+        /// From `high` on.
+        High = "high",
+        /// From `critical` on.
+        Critical = "critical",
     }
+    /// The name in files, on the screen and in JSON.
+    name(self)
 }
 
 impl Risk {

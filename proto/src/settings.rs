@@ -39,6 +39,32 @@ impl<C> Key<C> {
     }
 }
 
+/// Defines a table of [`Key`](crate::settings::Key)s. Below the name of a section, each key has its
+/// name, its variable if any, its default, its help and its setter.
+#[macro_export]
+macro_rules! setting_keys {
+    (
+        $(#[$about:meta])*
+        $visibility:vis const $table:ident: $settings:ty;
+        $(
+            [$section:literal]
+            $($name:ident $($variable:ident)? = $default:literal, $help:expr, $set:expr;)+
+        )+
+    ) => {
+        $(#[$about])*
+        $visibility const $table: &[$crate::settings::Key<$settings>] = &[$($(
+            $crate::settings::Key {
+                section: $section,
+                name: stringify!($name),
+                variable: concat!("" $(, stringify!($variable))?),
+                default: $default,
+                help: $help,
+                set: $set,
+            },
+        )+)+];
+    };
+}
+
 /// A mistake in a settings file or in the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingMistake {

@@ -187,27 +187,21 @@ pub struct CallerReport {
     pub log_in_again_for: Option<String>,
 }
 
-/// A right of a caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Right {
-    /// See devices, processes and history.
-    Look,
-    /// End own processes.
-    EndOwn,
-    /// End processes of any user, and reset devices.
-    EndAny,
-    /// Change the rules.
-    EditRules,
-}
-
 words! {
-    /// The name in JSON.
-    Right::name(self) {
-        Self::Look => "look",
-        Self::EndOwn => "end_own",
-        Self::EndAny => "end_any",
-        Self::EditRules => "edit_rules",
+    /// A right of a caller.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    pub enum Right {
+        /// See devices, processes and history.
+        Look = "look",
+        /// End own processes.
+        EndOwn = "end_own",
+        /// End processes of any user, and reset devices.
+        EndAny = "end_any",
+        /// Change the rules.
+        EditRules = "edit_rules",
     }
+    /// The name in JSON.
+    name(self)
 }
 
 /// The state of polling.

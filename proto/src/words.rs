@@ -1,37 +1,33 @@
 //! The words that stand for the variants of enumerations: in JSON, in files and on the screen.
 
-/// Defines a function that returns the word of a variant, and `WORDS`, which has all of them.
+/// Defines an enumeration with the word of each variant, a function that returns this word, and
+/// `WORDS`, which has all of them.
 macro_rules! words {
     (
         $(#[$about:meta])*
-        $type:ident::$function:ident(self) { $($variant:pat => $word:expr,)+ }
-    ) => {
-        impl $type {
-            /// All words, in the order of the variants.
-            pub const WORDS: &'static [&'static str] = &[$($word),+];
-
-            $(#[$about])*
-            #[must_use]
-            pub const fn $function(self) -> &'static str {
-                match self {
-                    $($variant => $word,)+
-                }
-            }
+        pub enum $type:ident {
+            $(
+                $(#[$doc:meta])*
+                $variant:ident $(($($items:tt)*))? $({$($fields:tt)*})? = $word:expr,
+            )+
         }
-    };
-    (
-        $(#[$about:meta])*
-        $type:ident::$function:ident(&self) { $($variant:pat => $word:expr,)+ }
+        $(#[$says:meta])*
+        $function:ident($(&$by_reference:ident)? $($by_value:ident)?)
     ) => {
+        $(#[$about])*
+        pub enum $type {
+            $($(#[$doc])* $variant $(($($items)*))? $({$($fields)*})?,)+
+        }
+
         impl $type {
             /// All words, in the order of the variants.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            $(#[$about])*
+            $(#[$says])*
             #[must_use]
-            pub const fn $function(&self) -> &'static str {
-                match self {
-                    $($variant => $word,)+
+            pub const fn $function($(&$by_reference)? $($by_value)?) -> &'static str {
+                match $($by_reference)? $($by_value)? {
+                    $(Self::$variant { .. } => $word,)+
                 }
             }
         }

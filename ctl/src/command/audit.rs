@@ -14,12 +14,11 @@ mod timeline;
 use super::list::user_lookup::unknown_name_texts;
 use super::{confirm, connect, now, open_connection};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{
     Coverage, EmptyOutput, PagedEntry, RecordPrinter, Remaining, TimeSpan,
 };
-use crate::output::message::Messages;
 use crate::output::style::{OutputStyle, Zone};
 use crate::output::value::formatted;
 use crate::settings::{Format, Settings};
@@ -45,57 +44,48 @@ const DEFAULT_LIMIT: u32 = 1000;
 const MAX_PAGE_RECORDS: u32 = 1000;
 
 /// Runs `audit` or its subcommand.
-pub(crate) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(crate) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
     if let Some(option) = audit.misplaced_option() {
         let what = format!("{option} is before the command: move it after the command");
         return Err(Error::Usage(what));
     }
     match &audit.command {
-        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages),
-        Some(AuditCommand::Series(wanted)) => series::run(wanted, settings, messages),
-        Some(AuditCommand::Timeline(wanted)) => timeline::run(wanted, settings, messages),
-        Some(AuditCommand::Report(wanted)) => report::run(wanted, settings, messages),
-        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages),
-        Some(AuditCommand::Archive(wanted)) => archive::run(wanted, settings, messages),
-        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages),
+        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings),
+        Some(AuditCommand::Series(wanted)) => series::run(wanted, settings),
+        Some(AuditCommand::Timeline(wanted)) => timeline::run(wanted, settings),
+        Some(AuditCommand::Report(wanted)) => report::run(wanted, settings),
+        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings),
+        Some(AuditCommand::Archive(wanted)) => archive::run(wanted, settings),
+        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings),
         Some(AuditCommand::Restore { .. }) => Err(Error::Usage(
             "root restores a backup while gpukilld is stopped: systemctl stop gpukilld, then \
              gpukilld restore FILE, then systemctl start gpukilld"
                 .into(),
         )),
-        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages),
-        None if audit.summary || audit.weekly => summary::run(audit, settings, messages),
-        None if audit.samples => run_samples(audit, settings, messages),
-        None => runs::run(audit, settings, messages),
+        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings),
+        None if audit.summary || audit.weekly => summary::run(audit, settings),
+        None if audit.samples => run_samples(audit, settings),
+        None => runs::run(audit, settings),
     }
 }
 
 /// Requests samples page by page and prints them.
-fn run_samples(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    run_list(
-        audit,
-        settings,
-        messages,
-        "sample",
-        |daemon, filter, records| request_pages(daemon, audit, filter, settings, records),
-    )
+fn run_samples(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
+    run_list(audit, settings, "sample", |daemon, filter, records| {
+        request_pages(daemon, audit, filter, settings, records)
+    })
 }
 
 /// Prints the list that `request` requests with this filter. `one` names a single entry.
 fn run_list<R: PagedEntry>(
     audit: &Audit,
     settings: &Settings,
-    messages: Messages,
     one: &str,
     request: impl FnOnce(&Daemon, &AuditFilter, &mut RecordPrinter<R>) -> Result<Remaining, Error>,
 ) -> Result<Exit, Error> {
     let span = time_span(&audit.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, settings.request_timeout())?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::new(settings.output_format, span, style);
     let outcome = request(&daemon, &filter, &mut records);
@@ -141,8 +131,7 @@ fn request_coverage(
         before: None,
         limit: 1,
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let page = call!(daemon, timeout, AuditRuns { query })?;
+    let page = call!(daemon, settings.request_timeout(), AuditRuns { query })?;
     Ok(Coverage {
         gaps: Some(page.gaps),
         recorded_since: page.recorded_since,
@@ -234,7 +223,6 @@ fn record_filter(which: &RecordFilter, span: TimeSpan) -> Result<AuditFilter, Er
     })
 }
 
-/// Requests a page of samples.
 fn request_samples(
     daemon: &Daemon,
     filter: &AuditFilter,
@@ -247,8 +235,7 @@ fn request_samples(
         before,
         limit,
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    call!(daemon, timeout, Audit { query })
+    call!(daemon, settings.request_timeout(), Audit { query })
 }
 
 fn request_pages(

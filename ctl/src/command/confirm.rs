@@ -7,7 +7,7 @@
 //! pipeline.
 
 use crate::exit::{Error, Exit};
-use crate::output::message::{Messages, ask};
+use crate::output::message::{ask, question_subject};
 use crate::output::print_lines;
 use crate::output::style::{OutputStyle, is_stderr_terminal, is_stdout_terminal};
 use crate::output::text::Line;
@@ -44,11 +44,7 @@ fn ask_yes_no(question: &str) -> bool {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn print_subject(
-    lines: &[Line],
-    style: &OutputStyle,
-    messages: Messages,
-) -> Result<(), Error> {
+pub(super) fn print_subject(lines: &[Line], style: &OutputStyle) -> Result<(), Error> {
     if !can_ask() || is_stdout_terminal() {
         return print_lines(lines, style);
     }
@@ -57,7 +53,7 @@ pub(super) fn print_subject(
         ..*style
     };
     for line in lines {
-        messages.question_subject(&line.paint(&style));
+        question_subject(&line.paint(&style));
     }
     Ok(())
 }

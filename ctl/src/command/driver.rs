@@ -4,7 +4,6 @@ use super::{connect, now};
 use crate::args::{Forget, Quiesce};
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
-use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::style::OutputStyle;
 use crate::output::value::future_time;
@@ -16,13 +15,8 @@ use std::time::Duration;
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Lets the daemon release the NVIDIA driver for a while, and prints the end of the quiesce.
-pub(super) fn quiesce(
-    wanted: &Quiesce,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+pub(super) fn quiesce(wanted: &Quiesce, settings: &Settings) -> Result<Exit, Error> {
+    let daemon = connect(settings, settings.request_timeout())?;
     let timeout = RequestTimeout::starting_now(settings.timeout.max(QUIESCE_TIMEOUT));
     let seconds = wanted.minutes * 60;
     let until = call!(daemon, timeout, Quiesce { seconds })?;
@@ -30,27 +24,24 @@ pub(super) fn quiesce(
     print(&format!(
         "the NVIDIA driver is released until {until}; the list shows the last readings\n"
     ))?;
+    let messages = settings.messages();
     messages.hint("gpukillctl resume when you are done");
     Ok(Exit::Done)
 }
 
 /// Lets the daemon read the NVIDIA driver again before a quiesce ends.
-pub(super) fn resume(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+pub(super) fn resume(settings: &Settings) -> Result<Exit, Error> {
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     call!(daemon, timeout, Resume {})?;
     print("gpukilld reads the NVIDIA driver\n")?;
     Ok(Exit::Done)
 }
 
 /// Removes GPUs that are gone from the list, and prints them.
-pub(super) fn forget(
-    wanted: &Forget,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+pub(super) fn forget(wanted: &Forget, settings: &Settings) -> Result<Exit, Error> {
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let gpu = wanted.gpu.clone();
     let forgotten = call!(daemon, timeout, ForgetGpus { gpu })?;
     for device in forgotten {

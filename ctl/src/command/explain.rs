@@ -5,7 +5,6 @@ use crate::args::Explain;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::explain::{ExplainDetail, history_lines, lines};
-use crate::output::message::Messages;
 use crate::output::past_end::past_end_text;
 use crate::output::style::OutputStyle;
 use crate::output::{print_answer, print_lines};
@@ -21,13 +20,9 @@ use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
 /// Requests the explanation and prints it.
-pub(crate) fn run(
-    wanted: &Explain,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+pub(crate) fn run(wanted: &Explain, settings: &Settings) -> Result<Exit, Error> {
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let pid = wanted.process.pid();
     let line = &mut scan_line(settings);
     let explained = match call!(daemon, timeout, line, Explain { pid }) {

@@ -5,7 +5,6 @@ use super::connect_with_hooks;
 use super::signals::Signals;
 use crate::connect::{Daemon, RequestTimeout, WaitHooks, sleep};
 use crate::exit::{Error, Exit};
-use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
@@ -28,13 +27,11 @@ const LONG_WAIT: Duration = Duration::from_millis(500);
 
 /// The differences between followed operations.
 pub(super) trait Operation {
-    /// A report on the state of the operation.
     type Report;
 
     /// The words for messages.
     const WORDS: OperationWords;
 
-    /// Starts the planned operation.
     fn start(
         daemon: &Daemon,
         plan: PlanId,
@@ -52,7 +49,6 @@ pub(super) trait Operation {
         hooks: &mut dyn WaitHooks,
     ) -> Result<Self::Report, Error>;
 
-    /// The stage of the operation and the version of the report.
     fn progress(report: &Self::Report) -> (Stage, u64);
 
     /// Prints what a report adds before the end.
@@ -94,7 +90,6 @@ pub(super) fn carry_out<O: Operation>(
     daemon: Daemon,
     plan: PlanId,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<O::Report, Error> {
     let done = O::WORDS.done;
     let mut stop = StopSignals::listen().map_err(Error::System)?;
@@ -105,8 +100,7 @@ pub(super) fn carry_out<O: Operation>(
         stop: &mut stop,
         operation: &mut operation,
     };
-    follow_across_reconnect(&mut following, daemon, id, settings, messages)
-        .map_err(result_unknown::<O>)
+    follow_across_reconnect(&mut following, daemon, id, settings).map_err(result_unknown::<O>)
 }
 
 /// The operation is being started, so there is nothing to report yet.
@@ -170,12 +164,7 @@ fn start_operation<O: Operation>(
     let OperationWords {
         done, hint: see, ..
     } = O::WORDS;
-    match O::start(
-        daemon,
-        plan,
-        RequestTimeout::starting_now(settings.timeout),
-        hooks,
-    ) {
+    match O::start(daemon, plan, settings.request_timeout(), hooks) {
         Err(failure) if is_connection_error(&failure) => Err(Error::NotDone {
             what: format!("{failure}: whether anything was {done} is not known"),
             hint: Some(see.to_owned()),
@@ -198,16 +187,16 @@ fn follow_across_reconnect<O: Operation>(
     daemon: Daemon,
     id: OperationId,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<O::Report, Error> {
-    match follow(following, &daemon, id, messages) {
+    match follow(following, &daemon, id, settings) {
         Err(failure) if is_connection_error(&failure) => {
             following.operation.clear_progress();
             let noun = O::WORDS.noun;
+            let messages = settings.messages();
             messages.warn(&format!("{failure}; reconnecting to follow the {noun}"));
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect_with_hooks(settings, timeout, messages, following)?;
-            follow(following, &daemon, id, messages)
+            let timeout = settings.request_timeout();
+            let daemon = connect_with_hooks(settings, timeout, following)?;
+            follow(following, &daemon, id, settings)
         }
         report => report,
     }
@@ -217,8 +206,9 @@ fn follow<O: Operation>(
     following: &mut FollowHooks<'_, O>,
     daemon: &Daemon,
     id: OperationId,
-    messages: Messages,
+    settings: &Settings,
 ) -> Result<O::Report, Error> {
+    let messages = settings.messages();
     let mut after = None;
     loop {
         // The time the daemon may take, and as much again for delays.

@@ -11,7 +11,6 @@ use crate::args::{EditOptions, Guard, GuardCommand, Policy, PolicyCommand, Snooz
 use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::rules::print_rules;
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{guard, print_answer, print_lines};
 use crate::rules_files::GUARD_CODEC;
@@ -23,20 +22,20 @@ use gpukill_proto::guard::{GuardMode, GuardReport};
 use gpukill_proto::json::GuardDocument;
 
 /// Runs a subcommand of `guard`.
-pub(crate) fn run(wanted: &Guard, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let change = |edit, how| edit::run(edit, how, settings, messages);
+pub(crate) fn run(wanted: &Guard, settings: &Settings) -> Result<Exit, Error> {
+    let change = |edit, how| edit::run(edit, how, settings);
     let change_policy = |kind, policy: &Policy| {
         let (edit, how) = policy_edit(kind, &policy.command)?;
-        edit::run(edit, how, settings, messages)
+        edit::run(edit, how, settings)
     };
     match &wanted.command {
-        GuardCommand::Status(_) => run_status(settings, messages),
-        GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages),
-        GuardCommand::Snooze(wanted) => run_snooze(wanted, settings, messages),
-        GuardCommand::Test(wanted) => replay::run_test(wanted, settings, messages),
-        GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages),
-        GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
-        GuardCommand::Config => rules::print_config(RulesKind::Guard, settings, messages),
+        GuardCommand::Status(_) => run_status(settings),
+        GuardCommand::Violations(wanted) => violations::run(wanted, settings),
+        GuardCommand::Snooze(wanted) => run_snooze(wanted, settings),
+        GuardCommand::Test(wanted) => replay::run_test(wanted, settings),
+        GuardCommand::Replay(wanted) => replay::run(wanted, settings),
+        GuardCommand::Check(wanted) => files::check(wanted, settings),
+        GuardCommand::Config => rules::print_config(RulesKind::Guard, settings),
         GuardCommand::Reference => print_rules(&print_reference()).map(|()| Exit::Done),
         GuardCommand::Enable(how) => change(set_key_edit("global.enabled", "true"), how),
         GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how),
@@ -51,9 +50,9 @@ pub(crate) fn run(wanted: &Guard, settings: &Settings, messages: Messages) -> Re
         GuardCommand::Time(policy) => change_policy(PolicyKind::Time, policy),
         GuardCommand::Rule(policy) => change_policy(PolicyKind::Rule, policy),
         GuardCommand::Export(wanted) => {
-            rules::export(RulesKind::Guard, GUARD_CODEC, wanted, settings, messages)
+            rules::export(RulesKind::Guard, GUARD_CODEC, wanted, settings)
         }
-        GuardCommand::Import(wanted) => files::import(wanted, settings, messages),
+        GuardCommand::Import(wanted) => files::import(wanted, settings),
     }
 }
 
@@ -64,7 +63,6 @@ fn set_key_edit(key: &str, value: &str) -> GuardEdit {
     }
 }
 
-/// The edit of one policy, and its options.
 fn policy_edit(
     kind: PolicyKind,
     command: &PolicyCommand,
@@ -89,10 +87,10 @@ fn policy_edit(
 }
 
 /// Postpones the end of a job, or shows the effect.
-fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let daemon = open_connection(settings, messages)?;
+fn run_snooze(wanted: &Snooze, settings: &Settings) -> Result<Exit, Error> {
+    let daemon = open_connection(settings)?;
     let (pid, is_dry_run) = (wanted.process.pid(), wanted.dry_run);
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
     let mode = Mode::from_dry_run(is_dry_run);
     let style = OutputStyle::for_stdout(settings);
@@ -100,9 +98,9 @@ fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Resul
     Ok(Exit::Done)
 }
 
-fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let daemon = open_connection(settings, messages)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+fn run_status(settings: &Settings) -> Result<Exit, Error> {
+    let daemon = open_connection(settings)?;
+    let timeout = settings.request_timeout();
     let status = call!(daemon, timeout, Status {})?;
     print_answer(
         settings,

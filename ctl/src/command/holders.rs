@@ -5,7 +5,6 @@ use crate::args::Holders;
 use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::holders::{HoldersView, lines};
-use crate::output::message::Messages;
 use crate::output::{json, print, print_answer};
 use crate::settings::{Format, Settings};
 use gpukill_proto::holders::{HoldersReport, Role};
@@ -14,13 +13,9 @@ use gpukill_proto::model::{Device, DeviceId};
 use gpukill_proto::units::Timestamp;
 
 /// Requests the holders and prints them.
-pub(crate) fn run(
-    wanted: &Holders,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+pub(crate) fn run(wanted: &Holders, settings: &Settings) -> Result<Exit, Error> {
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let gpu = wanted.gpu.as_deref();
     let devices = match list::select_devices(gpu, &daemon, timeout) {
         Err(failure) if settings.output_format == Format::Json => {

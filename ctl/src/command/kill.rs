@@ -8,12 +8,12 @@ mod request;
 use super::follow::{carry_out, final_exit};
 use super::{confirm, list, now, open_connection, scan_line, scan_timeout};
 use crate::args::Kill;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::kill::{
     KillResult, PlanDetail, dry_run_lines, outcome_lines, plan_lines, question, question_detail,
 };
-use crate::output::message::Messages;
+use crate::output::message::question_subject;
 use crate::output::style::{OutputStyle, is_stdout_terminal, stderr_width};
 use crate::output::{print_answer, print_lines};
 use crate::settings::{Format, Settings};
@@ -26,9 +26,9 @@ use gpukill_proto::kill::{KillPlan, KillPlanPage, KillRequest, KillSelector, Pla
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
-pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(crate) fn run(args: &Kill, settings: &Settings) -> Result<Exit, Error> {
     let request = request::request(args, settings)?;
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let (id, plan) = match request_plan(&daemon, &request, settings) {
         Err(failure) if selects_nothing(&failure, &request.selector) => {
             return Err(no_match_error(failure, request, &daemon, settings)?);
@@ -70,11 +70,11 @@ pub(crate) fn run(args: &Kill, settings: &Settings, messages: Messages) -> Resul
             // The plan outlasts the connection.
             drop(daemon);
             print_introduction(&plan, question_detail(&plan), settings)?;
-            confirm_plan(&plan, settings, messages)?;
-            (open_connection(settings, messages)?, id)
+            confirm_plan(&plan, settings)?;
+            (open_connection(settings)?, id)
         }
     };
-    carry_out_plan(daemon, id, &plan, settings, messages)
+    carry_out_plan(daemon, id, &plan, settings)
 }
 
 /// Plans a kill. Returns all pages of the plan, and its id when it can be carried out.
@@ -105,8 +105,7 @@ fn request_plan(
 
 /// The caller's name as the daemon knows it; `None` when it does not, and the uid has to do.
 fn caller_name(daemon: &Daemon, settings: &Settings) -> Option<String> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let status = call!(daemon, timeout, Status {});
+    let status = call!(daemon, settings.request_timeout(), Status {});
     status.ok()?.caller.user.last_known().cloned()
 }
 
@@ -116,10 +115,9 @@ fn carry_out_plan(
     id: PlanId,
     plan: &KillPlan,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<Exit, Error> {
     let kill = FollowedKill::new(plan, settings);
-    let report = carry_out(kill, daemon, id, settings, messages)?.report;
+    let report = carry_out(kill, daemon, id, settings)?.report;
     let outcome = KillResult {
         plan,
         report: &report,
@@ -156,7 +154,7 @@ fn print_introduction(
 }
 
 /// Asks. The answer no is an error, because nothing is done.
-fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
+fn confirm_plan(plan: &KillPlan, settings: &Settings) -> Result<(), Error> {
     // The person must see the plan before the question.
     if settings.output_format == Format::Json || !is_stdout_terminal() {
         let style = OutputStyle::for_stdout(settings);
@@ -166,7 +164,7 @@ fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Res
             ..style
         };
         for line in plan_lines(plan, question_detail(plan), &style) {
-            messages.question_subject(&line.paint(&style));
+            question_subject(&line.paint(&style));
         }
     }
     confirm::agreement(question(plan), "nothing was ended")
@@ -203,11 +201,7 @@ fn no_match_error(
             .as_deref()
             .and_then(|it| compile_pattern(it).ok()),
     };
-    let doubt = list::undecided_error(
-        &selection,
-        daemon,
-        RequestTimeout::starting_now(settings.timeout),
-    );
+    let doubt = list::undecided_error(&selection, daemon, settings.request_timeout());
     if settings.output_format == Format::Json {
         // As for `list`: programs get a document whatever the verdict.
         let plan = KillPlan {

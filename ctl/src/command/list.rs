@@ -12,7 +12,6 @@ use crate::exit::{Error, Exit};
 use crate::output::csv::Header;
 use crate::output::list::columns::{ColumnChoice, NamedColumn, parse_columns};
 use crate::output::list::view::{Rows, View, lines};
-use crate::output::message::Messages;
 use crate::output::past_end::own_past_end_lines;
 use crate::output::style::OutputStyle;
 use crate::output::text::Line;
@@ -53,13 +52,13 @@ impl ListRequest {
 }
 
 /// Prints one snapshot, or goes on with `--watch`.
-pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(crate) fn run(list: &List, settings: &Settings) -> Result<Exit, Error> {
     let wanted = list_request(list, settings)?;
     if list.watch.is_some() {
-        return watch::run(&wanted, settings, messages);
+        return watch::run(&wanted, settings);
     }
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let AnnotatedSnapshot {
         snapshot,
         guard,
@@ -190,7 +189,6 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
     })
 }
 
-/// The requested columns of one of the tables.
 fn columns<C: NamedColumn>(text: Option<&str>) -> Result<ColumnChoice<C>, Error> {
     let parsed = text.map(|text| parse_columns(text).map_err(Error::Usage));
     parsed.unwrap_or_else(|| Ok(ColumnChoice::default()))

@@ -7,7 +7,7 @@ use super::{confirm, open_connection, scan_line, scan_timeout};
 use crate::args::Reset;
 use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
-use crate::output::message::Messages;
+use crate::output::message::question_subject;
 use crate::output::print_answer;
 use crate::output::reset::{closing_lines, plan_lines, question};
 use crate::output::style::OutputStyle;
@@ -21,14 +21,14 @@ use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetRequest, Unblocker};
 /// Signal timeout for holders; the default of `kill`.
 const SIGNAL_TIMEOUT_MS: u64 = 5_000;
 
-pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(crate) fn run(wanted: &Reset, settings: &Settings) -> Result<Exit, Error> {
     let request = ResetRequest {
         gpu: wanted.gpu.clone(),
         force: wanted.force,
         signal_timeout_ms: SIGNAL_TIMEOUT_MS,
         dry_run: wanted.dry_run,
     };
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let line = &mut scan_line(settings);
     let planned = call!(daemon, scan_timeout(settings), line, PlanReset { request });
     let (id, plan) = planned?;
@@ -54,10 +54,10 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
         // The daemon hangs up on an idle connection, and a person may take time to answer. The
         // plan outlasts the connection.
         drop(daemon);
-        confirm_plan(&plan, settings, messages)?;
-        open_connection(settings, messages)?
+        confirm_plan(&plan, settings)?;
+        open_connection(settings)?
     };
-    carry_out_plan(daemon, id, &plan, settings, messages)
+    carry_out_plan(daemon, id, &plan, settings)
 }
 
 /// Carries out a plan and prints the outcome.
@@ -66,10 +66,9 @@ fn carry_out_plan(
     id: PlanId,
     plan: &ResetPlan,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<Exit, Error> {
     let reset = FollowedReset::new(plan, settings);
-    let report = carry_out(reset, daemon, id, settings, messages)?;
+    let report = carry_out(reset, daemon, id, settings)?;
     // Each GPU was reported to a person when it was done.
     print_answer(
         settings,
@@ -117,7 +116,7 @@ fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
 }
 
 /// Asks. The answer no is an error, because nothing is done.
-fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
+fn confirm_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
     // The person must see the plan before the question.
     let style = OutputStyle {
         color: false,
@@ -126,7 +125,7 @@ fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Re
     match settings.output_format {
         Format::Json => {
             for line in plan_lines(plan, &style) {
-                messages.question_subject(&line.paint(&style));
+                question_subject(&line.paint(&style));
             }
         }
         Format::Table | Format::Ndjson | Format::Csv => print_plan(plan, settings)?,

@@ -9,7 +9,6 @@ use crate::exit::{Error, Exit};
 use crate::output::guard::rules::{
     Difference, EditView, print_rules, rogue_statement, rogue_summary,
 };
-use crate::output::message::Messages;
 use crate::output::{print_answer, rogue};
 use crate::rules_files::ROGUE_CODEC;
 use crate::settings::Settings;
@@ -25,13 +24,13 @@ use std::time::Duration;
 const HISTORY_SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a subcommand of `rogue`.
-pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let change = |edit, options| run_edit(edit, options, settings, messages);
+pub(crate) fn run(wanted: &Rogue, settings: &Settings) -> Result<Exit, Error> {
+    let change = |edit, options| run_edit(edit, options, settings);
     match &wanted.command {
-        RogueCommand::Scan(wanted) => run_scan(wanted, settings, messages),
-        RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings, messages),
+        RogueCommand::Scan(wanted) => run_scan(wanted, settings),
+        RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings),
         RogueCommand::Reference => print_rules(&print_defaults()).map(|()| Exit::Done),
-        RogueCommand::Check(wanted) => check(wanted, settings, messages),
+        RogueCommand::Check(wanted) => check(wanted, settings),
         RogueCommand::Set(wanted) => {
             let edit = RogueEdit::SetKey {
                 path: wanted.key.clone(),
@@ -46,16 +45,16 @@ pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Re
             change(RogueEdit::Disallow((*by).into(), name.clone()), edit)
         }
         RogueCommand::Export(wanted) => {
-            rules::export(RulesKind::Rogues, ROGUE_CODEC, wanted, settings, messages)
+            rules::export(RulesKind::Rogues, ROGUE_CODEC, wanted, settings)
         }
-        RogueCommand::Import(wanted) => import(wanted, settings, messages),
+        RogueCommand::Import(wanted) => import(wanted, settings),
     }
 }
 
 /// Prints suspicious processes, current and recent. The exit code does not depend on whether
 /// there are findings.
-fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let daemon = open_connection(settings, messages)?;
+fn run_scan(wanted: &Scan, settings: &Settings) -> Result<Exit, Error> {
+    let daemon = open_connection(settings)?;
     let timeout = RequestTimeout::starting_now(settings.timeout.max(HISTORY_SCAN_TIMEOUT));
     let hours = wanted.hours;
     let report = call!(daemon, timeout, Scan { hours })?;
@@ -68,14 +67,9 @@ fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Ex
 }
 
 /// Makes one edit, or shows what it would change.
-fn run_edit(
-    asked: RogueEdit,
-    options: &EditOptions,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let daemon = open_connection(settings, messages)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+fn run_edit(asked: RogueEdit, options: &EditOptions, settings: &Settings) -> Result<Exit, Error> {
+    let daemon = open_connection(settings)?;
+    let timeout = settings.request_timeout();
     let mode = Mode::from_dry_run(options.dry_run);
     let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout)?;
     let view = EditView {
@@ -83,9 +77,7 @@ fn run_edit(
         difference: Difference::from_options(options),
         statement: &rogue_statement(&asked),
     };
-    rules::print_edit(&report, (view, None), settings, messages, || {
-        edit_warnings(&asked)
-    })
+    rules::print_edit(&report, (view, None), settings, || edit_warnings(&asked))
 }
 
 /// Warnings about users that an edit exempts and that do not exist on this host.
@@ -113,12 +105,11 @@ fn user_warnings(rules: &RogueRules) -> Vec<Lint> {
 }
 
 /// Reports every mistake in a file, and rules that are probably unintended. Needs no daemon.
-fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+fn check(wanted: &CheckRules, settings: &Settings) -> Result<Exit, Error> {
     rules::check(
         (RulesKind::Rogues, ROGUE_CODEC),
         wanted,
         settings,
-        messages,
         |text: &str| {
             // The file was read without a mistake.
             let rules = read(text).unwrap_or_default();
@@ -132,16 +123,9 @@ fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result
 }
 
 /// Replaces all rules by those of a file, after showing what changes.
-fn import(wanted: &ImportRules, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let text = rules::read_rules(ROGUE_CODEC, &wanted.file, wanted.format, messages)?;
-    rules::import(
-        RulesKind::Rogues,
-        &text,
-        wanted,
-        settings,
-        messages,
-        &RogueHostChecks,
-    )
+fn import(wanted: &ImportRules, settings: &Settings) -> Result<Exit, Error> {
+    let text = rules::read_rules(ROGUE_CODEC, &wanted.file, wanted.format, settings)?;
+    rules::import(RulesKind::Rogues, &text, wanted, settings, &RogueHostChecks)
 }
 
 /// The host checks for rogue rules. Rogue rules end no process by themselves.

@@ -8,7 +8,6 @@ use crate::exit::{Error, Exit, read_error_reason};
 use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::guard::rules::{Difference, EditView};
 use crate::output::guard::{self, EditEffect};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::text::Line;
 use crate::output::{guard::rules, print_lines};
@@ -41,7 +40,6 @@ pub(super) trait HostChecks {
     ) -> EditConsequences;
 }
 
-/// The consequences of an edit.
 #[derive(Default)]
 pub(super) struct EditConsequences {
     /// What holds after the edit; empty where it is not known, or where `effect` says it.
@@ -60,15 +58,11 @@ pub(super) struct CheckedRules {
 }
 
 /// Prints the rules as written, and warns when they are not in force as written.
-pub(super) fn print_config(
-    kind: RulesKind,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = open_connection(settings, messages)?;
+pub(super) fn print_config(kind: RulesKind, settings: &Settings) -> Result<Exit, Error> {
+    let timeout = || settings.request_timeout();
+    let daemon = open_connection(settings)?;
     let (file, revision, text) = daemon.rules(kind, timeout())?;
-    warn_no_file(kind, &file, revision.as_ref(), messages);
+    warn_no_file(kind, &file, revision.as_ref(), settings);
     rules::print_rules(&text)?;
     let status = call!(daemon, timeout(), Status {})?;
     let (in_force, see) = match kind {
@@ -76,19 +70,27 @@ pub(super) fn print_config(
         RulesKind::Rogues => (status.rogue.revision, "gpukillctl status"),
     };
     if in_force != revision {
+        let messages = settings.messages();
         messages.warn(&format!("other rules than these are in force: see {see}"));
     }
     Ok(Exit::Done)
 }
 
 /// Warns that there is no rules file, and states what applies then.
-fn warn_no_file(kind: RulesKind, file: &str, revision: Option<&RulesRevision>, messages: Messages) {
+fn warn_no_file(
+    kind: RulesKind,
+    file: &str,
+    revision: Option<&RulesRevision>,
+    settings: &Settings,
+) {
     let holds = match kind {
         RulesKind::Guard => "nobody is limited",
         RulesKind::Rogues => "the built-in rules apply: gpukillctl rogue reference",
     };
     if revision.is_none() {
-        messages.warn(&format!("there is no {file}: {holds}"));
+        settings
+            .messages()
+            .warn(&format!("there is no {file}: {holds}"));
     }
 }
 
@@ -98,7 +100,6 @@ pub(super) fn check<M: Display>(
     (kind, language): (RulesKind, &RulesCodec<M>),
     wanted: &CheckRules,
     settings: &Settings,
-    messages: Messages,
     examine: impl Fn(&str) -> CheckedRules,
 ) -> Result<Exit, Error> {
     let (name, text, format) = match &wanted.file {
@@ -108,14 +109,14 @@ pub(super) fn check<M: Display>(
             (file.display().to_string(), text, format)
         }
         None => {
-            let timeout = || RequestTimeout::starting_now(settings.timeout);
-            let daemon = open_connection(settings, messages)?;
+            let timeout = || settings.request_timeout();
+            let daemon = open_connection(settings)?;
             let (file, _, text) = daemon.rules(kind, timeout())?;
             let status = call!(daemon, timeout(), Status {})?;
             // Without the right to edit, a caller gets the rules in force and not those of the
             // file.
             if !status.caller.rights.contains(&Right::EditRules)
-                && let Some(exit) = warn_if_file_differs(kind, &status, (settings, messages))?
+                && let Some(exit) = warn_if_file_differs(kind, &status, settings)?
             {
                 return Ok(exit);
             }
@@ -125,7 +126,7 @@ pub(super) fn check<M: Display>(
     let style = OutputStyle::for_stdout(settings);
     match rules_files::import(language, &text, format, &ProgramYaml) {
         Ok(imported) => {
-            print_notices(&imported.notices, messages);
+            print_notices(&imported.notices, settings);
             let CheckedRules { summary, mut lints } = examine(&imported.text);
             if imported.text != text {
                 lints = lints.into_iter().map(without_line).collect();
@@ -152,7 +153,7 @@ pub(super) fn check<M: Display>(
 fn warn_if_file_differs(
     kind: RulesKind,
     status: &DaemonStatus,
-    (settings, messages): (&Settings, Messages),
+    settings: &Settings,
 ) -> Result<Option<Exit>, Error> {
     let (file, mistakes, is_changed) = match kind {
         RulesKind::Guard => {
@@ -161,6 +162,7 @@ fn warn_if_file_differs(
         }
         RulesKind::Rogues => (&status.rogue.file, &status.rogue.mistakes, None),
     };
+    let messages = settings.messages();
     if !mistakes.is_empty() {
         let style = OutputStyle::for_stdout(settings);
         print_lines(&rules::mistake_lines(file, mistakes, &style), &style)?;
@@ -176,14 +178,11 @@ fn warn_if_file_differs(
 }
 
 /// Reads the rules of a file as TOML. Rules without a meaning here are reported.
-///
-/// # Errors
-/// The file cannot be read or has mistakes.
 pub(super) fn read_rules<M: Display>(
     language: &RulesCodec<M>,
     file: &Path,
     typed: Option<RulesFormat>,
-    messages: Messages,
+    settings: &Settings,
 ) -> Result<String, Error> {
     let text = read_text(file)?;
     let format = file_format(file, typed, &text);
@@ -194,7 +193,7 @@ pub(super) fn read_rules<M: Display>(
         };
         Error::Usage(format!("{}{space}{why}", file.display()))
     })?;
-    print_notices(&imported.notices, messages);
+    print_notices(&imported.notices, settings);
     Ok(imported.text)
 }
 
@@ -205,9 +204,9 @@ fn file_format(file: &Path, typed: Option<RulesFormat>, text: &str) -> RulesForm
         .unwrap_or_else(|| RulesFormat::from_text(text))
 }
 
-fn print_notices(notices: &[String], messages: Messages) {
+fn print_notices(notices: &[String], settings: &Settings) {
     for notice in notices {
-        messages.warn(notice);
+        settings.messages().warn(notice);
     }
 }
 
@@ -238,16 +237,14 @@ pub(super) fn export<M: Display>(
     language: &RulesCodec<M>,
     wanted: &ExportRules,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<Exit, Error> {
     let goal = wanted.file.as_ref().filter(|file| file.as_os_str() != "-");
     let goal =
         goal.map(|file| AtomicFile::create(file, IfExists::from_force(wanted.force), FILE_MODE));
     let goal = goal.transpose()?;
-    let daemon = open_connection(settings, messages)?;
-    let (file, revision, text) =
-        daemon.rules(kind, RequestTimeout::starting_now(settings.timeout))?;
-    warn_no_file(kind, &file, revision.as_ref(), messages);
+    let daemon = open_connection(settings)?;
+    let (file, revision, text) = daemon.rules(kind, settings.request_timeout())?;
+    warn_no_file(kind, &file, revision.as_ref(), settings);
     let named = || wanted.file.as_deref().and_then(RulesFormat::from_path);
     let format = wanted.format.or_else(named).unwrap_or(RulesFormat::Toml);
     let text = rules_files::export(language, &text, format, &ProgramYaml);
@@ -269,14 +266,13 @@ pub(super) fn import(
     text: &str,
     wanted: &ImportRules,
     settings: &Settings,
-    messages: Messages,
     host_checks: &impl HostChecks,
 ) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let style = OutputStyle::for_stdout(settings);
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let host_warnings = new_host_warnings(kind, text, &daemon, settings, host_checks);
-    let warn_about_host = || print_notices(&host_warnings, messages);
+    let warn_about_host = || print_notices(&host_warnings, settings);
     daemon.offer_rules(text, timeout())?;
     let planned = daemon.edit_rules(kind.replace_by_offered(), None, Mode::DryRun, timeout())?;
     let is_nothing = rules::is_no_change(&planned);
@@ -299,10 +295,10 @@ pub(super) fn import(
         // Nobody can agree to changes unseen: another person's limit may go.
         let lines = shown(&planned, Mode::DryRun, Difference::Shown);
         match is_question {
-            true => confirm::print_subject(&lines, &style, messages)?,
+            true => confirm::print_subject(&lines, &style)?,
             false => print_lines(&lines, &style)?,
         }
-        print_notices(&planned.warnings, messages);
+        print_notices(&planned.warnings, settings);
         warn_about_host();
     }
     if wanted.edit.dry_run || is_nothing {
@@ -317,7 +313,7 @@ pub(super) fn import(
             "put these rules in the place of all?",
             "nothing was changed",
         )?;
-        let daemon = open_connection(settings, messages)?;
+        let daemon = open_connection(settings)?;
         daemon.offer_rules(text, timeout())?;
         daemon
     };
@@ -328,11 +324,11 @@ pub(super) fn import(
         // Warnings that only the edit itself can find.
         let mut new = report.warnings;
         new.retain(|warning| !planned.warnings.contains(warning));
-        print_notices(&new, messages);
+        print_notices(&new, settings);
     } else {
         let difference = Difference::from_options(&wanted.edit);
         print_lines(&shown(&report, Mode::Apply, difference), &style)?;
-        print_notices(&report.warnings, messages);
+        print_notices(&report.warnings, settings);
         warn_about_host();
     }
     Ok(Exit::Done)
@@ -343,15 +339,14 @@ pub(super) fn print_edit(
     report: &EditReport,
     (view, effect): (EditView<'_>, Option<&EditEffect>),
     settings: &Settings,
-    messages: Messages,
     host_warnings: impl FnOnce() -> Vec<Lint>,
 ) -> Result<Exit, Error> {
     let style = OutputStyle::for_stdout(settings);
     let lines = guard::edit_lines(report, view, effect, now(), &style);
     print_lines(&lines, &style)?;
-    print_notices(&report.warnings, messages);
+    print_notices(&report.warnings, settings);
     for warning in host_warnings() {
-        messages.warn(&without_line(warning).to_string());
+        settings.messages().warn(&without_line(warning).to_string());
     }
     Ok(Exit::Done)
 }
@@ -364,7 +359,7 @@ fn new_host_warnings(
     settings: &Settings,
     host_checks: &impl HostChecks,
 ) -> Vec<String> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let timeout = || settings.request_timeout();
     let warnings = |text: &str| -> Vec<String> {
         let warnings = host_checks.warnings(text, daemon, timeout()).into_iter();
         warnings.map(|it| without_line(it).to_string()).collect()

@@ -6,10 +6,9 @@ pub(super) use report::run_without_settings as report_without_settings;
 
 use super::connect;
 use crate::args::Status;
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::guard::own_job_lines;
-use crate::output::message::Messages;
 use crate::output::print_answer;
 use crate::output::status::lines;
 use crate::settings::Settings;
@@ -19,12 +18,12 @@ use gpukill_proto::json::StatusDocument;
 use gpukill_proto::status::DaemonStatus;
 
 /// Requests the status and prints it.
-pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(crate) fn run(wanted: &Status, settings: &Settings) -> Result<Exit, Error> {
     if wanted.report {
-        return report::run(settings, messages);
+        return report::run(settings);
     }
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let status = call!(daemon, timeout, Status {})?;
     print_answer(
         settings,

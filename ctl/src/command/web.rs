@@ -9,7 +9,6 @@ use crate::settings::Settings;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// The name of the program.
 const PROGRAM_NAME: &str = "gpukill-gateway";
 
 /// Becomes the program; returns only if that fails.

@@ -179,9 +179,6 @@ impl Daemon {
 
     /// Requests pages from position `next` on until there are no more. `request_page` makes the
     /// call, keeps the page and returns the position of the next one.
-    ///
-    /// # Errors
-    /// The error of a call, or a page that does not advance.
     pub(crate) fn collect_pages(
         &self,
         what: &str,
@@ -339,6 +336,7 @@ fn connection_error(error: &io::Error, timeout: RequestTimeout) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
     use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
     use std::io::Write as _;
     use std::os::unix::net::UnixListener;
@@ -358,8 +356,8 @@ mod tests {
             std::thread::park();
         });
         let timeout = RequestTimeout::starting_now(Duration::from_secs(1));
-        let connected =
-            Daemon::connect(&socket, timeout, Messages::default(), &mut None::<Spinner>);
+        let messages = Settings::default().messages();
+        let connected = Daemon::connect(&socket, timeout, messages, &mut None::<Spinner>);
         let expected = Error::Connect(socket, ConnectError::Busy).to_string();
         let error = connected.err().map(|error| error.to_string());
         assert_eq!(error, Some(expected));

@@ -17,7 +17,6 @@ pub(crate) enum RulesKind {
 }
 
 impl RulesKind {
-    /// The change that replaces all rules by the offered ones.
     pub(crate) const fn replace_by_offered(self) -> RulesChange<'static> {
         match self {
             Self::Guard => RulesChange::Guard(None),

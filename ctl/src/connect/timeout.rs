@@ -57,9 +57,6 @@ impl Backoff {
     }
 
     /// Pauses, unless the pause would end after the timeout.
-    ///
-    /// # Errors
-    /// A hook ended the pause.
     pub(crate) fn pause(
         &mut self,
         timeout: RequestTimeout,

@@ -9,21 +9,10 @@ use serde_json::Value;
 use std::io;
 
 /// Columns that only records of processes have.
+#[rustfmt::skip]
 const PROCESS_COLUMNS: &[&str] = &[
-    "pid",
-    "uid",
-    "user",
-    "owner",
-    "owner_uid",
-    "owner_kind",
-    "namespace_owner_uid",
-    "process_name",
-    "command",
-    "container",
-    "job",
-    "held_secs",
-    "connections",
-    "instance",
+    "pid", "uid", "user", "owner", "owner_uid", "owner_kind", "namespace_owner_uid", "process_name",
+    "command", "container", "job", "held_secs", "connections", "instance",
 ];
 
 /// Columns that only records of whole devices have.
@@ -56,7 +45,6 @@ pub(super) fn write(kind: ArchiveKind, commands: CommandLines) -> io::Result<()>
 /// The column of the kind of an action. Readers of partitioned files take `kind` from the path.
 const ACTION_KIND_COLUMN: &str = "action";
 
-/// The columns of a kind.
 pub(crate) fn columns(kind: ArchiveKind) -> Vec<&'static str> {
     let (fields, others) = match kind {
         ArchiveKind::Devices => (AuditDocument::FIELDS, PROCESS_COLUMNS),

@@ -91,7 +91,6 @@ enum ColumnValues {
 }
 
 impl ColumnValues {
-    /// The type of a column.
     fn for_column(column: &str) -> Self {
         match column {
             "timestamp" | "finished_at" | "started_at" | "ended_at" => Self::Timestamps(Vec::new()),
@@ -139,7 +138,6 @@ impl ColumnValues {
 }
 
 impl ParquetColumns {
-    /// Starts a file with these columns.
     pub(crate) fn create(file: File, names: &[&'static str]) -> io::Result<Self> {
         let columns: Vec<_> = names
             .iter()

@@ -17,46 +17,24 @@ const CALL_CODES: &[Exit] = &[Done, Failed, BadUsage, NotPermitted, Unreachable]
 const LOOKUP_CODES: &[Exit] = &[Done, Failed, BadUsage, NotPermitted, Unreachable, NoMatch];
 
 /// Commands that need facts which only a driver knows.
+#[rustfmt::skip]
 const DRIVER_CODES: &[Exit] = &[
-    Done,
-    Failed,
-    VendorFailed,
-    BadUsage,
-    NotPermitted,
-    Unreachable,
-    NoMatch,
+    Done, Failed, VendorFailed, BadUsage, NotPermitted, Unreachable, NoMatch,
 ];
 
+#[rustfmt::skip]
 const KILL_CODES: &[Exit] = &[
-    Done,
-    Failed,
-    VendorFailed,
-    BadUsage,
-    NotPermitted,
-    Unreachable,
-    PartlyDone,
-    NoMatch,
+    Done, Failed, VendorFailed, BadUsage, NotPermitted, Unreachable, PartlyDone, NoMatch,
 ];
 
+#[rustfmt::skip]
 const ARCHIVE_CODES: &[Exit] = &[
-    Done,
-    Failed,
-    BadUsage,
-    NotPermitted,
-    NotSupported,
-    Unreachable,
-    PartlyDone,
+    Done, Failed, BadUsage, NotPermitted, NotSupported, Unreachable, PartlyDone,
 ];
 
+#[rustfmt::skip]
 const RESET_CODES: &[Exit] = &[
-    Done,
-    Failed,
-    BadUsage,
-    NotPermitted,
-    NotSupported,
-    Unreachable,
-    PartlyDone,
-    NoMatch,
+    Done, Failed, BadUsage, NotPermitted, NotSupported, Unreachable, PartlyDone, NoMatch,
 ];
 
 /// The program that the command becomes returns the others.

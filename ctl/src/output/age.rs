@@ -8,7 +8,6 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
 use std::time::Duration;
 
-/// The age of a stale reading.
 pub(crate) fn age<T>(reading: &Reading<T>) -> Option<u32> {
     match reading {
         Reading::Stale(_, seconds) => Some(*seconds),
@@ -16,7 +15,6 @@ pub(crate) fn age<T>(reading: &Reading<T>) -> Option<u32> {
     }
 }
 
-/// Whether a table has an age column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgeColumn {
     /// A value in the table is stale.

@@ -109,13 +109,11 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
-/// The names of the columns of a document with these fields, each of which is a column.
 pub(crate) fn column_names(fields: &[&'static str]) -> Vec<&'static str> {
     let columns = columns(fields, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
 }
 
-/// A row for each record.
 pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Error> {
     documents(AuditDocument::FIELDS, records, header)
 }
@@ -130,18 +128,10 @@ pub(crate) fn documents(
 }
 
 /// The columns of the usage of an owner. Its document has a part that is flattened.
+#[rustfmt::skip]
 const OWNER_COLUMNS: [&str; 11] = [
-    "owner",
-    "owner_uid",
-    "owner_kind",
-    "gpu_hours",
-    "busy_hours",
-    "idle_hours",
-    "unknown_hours",
-    "idle_pct",
-    "memory_gib_hours",
-    "memory_max_bytes",
-    "runs",
+    "owner", "owner_uid", "owner_kind", "gpu_hours", "busy_hours", "idle_hours", "unknown_hours",
+    "idle_pct", "memory_gib_hours", "memory_max_bytes", "runs",
 ];
 
 /// A row for each owner of a summary, after the column names.

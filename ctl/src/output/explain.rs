@@ -282,7 +282,6 @@ fn holder_location_text(holder: &Holder, symbols: Symbols) -> String {
     format!("{}{dot}parent: {name} {parent}", container.text)
 }
 
-/// The use of one device by the process.
 fn use_text(process: &GpuProcess, at: Timestamp, style: &OutputStyle) -> String {
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
     let length = reading(&process.first_seen, |first| {

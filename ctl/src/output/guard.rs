@@ -319,7 +319,6 @@ fn full_mode_text(report: &GuardReport) -> String {
     }
 }
 
-/// The activity of the guard in a mode.
 const fn mode_effect(mode: GuardMode) -> &'static str {
     match mode {
         GuardMode::Disabled => "nothing is evaluated",

@@ -30,7 +30,6 @@ pub(crate) struct HoldersView<'a> {
     pub at: Timestamp,
 }
 
-/// The lines of one answer.
 pub(crate) fn lines(shown: &HoldersView<'_>, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     let incomplete = incomplete_reasons(&shown.devices);

@@ -190,7 +190,6 @@ fn owner_text(target: &KillTarget, symbols: Symbols) -> String {
     owner_name(owner, None, target.uid.last_known().copied(), symbols)
 }
 
-/// The command of the process.
 fn command_text(arguments: &Reading<String>, name: &str, symbols: Symbols) -> String {
     command_line(arguments, &Reading::Value(name.to_owned()), symbols)
 }

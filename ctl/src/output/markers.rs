@@ -13,7 +13,6 @@ use gpukill_proto::units::Timestamp;
 pub(super) struct RuleColumn<'a>(&'a [ViolationMark]);
 
 impl<'a> RuleColumn<'a> {
-    /// The column for a table of these processes.
     pub(super) fn new(guard: &'a GuardSummary, processes: &[GpuProcess]) -> Self {
         let column = Self(&guard.marks);
         let is_needed = processes.iter().any(|process| column.is_marked(process));
@@ -30,7 +29,6 @@ impl<'a> RuleColumn<'a> {
         !find_marks(process, self.0).is_empty()
     }
 
-    /// The cell of a process.
     pub(super) fn cell(self, process: &GpuProcess, now: Timestamp, style: &OutputStyle) -> Cell {
         let marks = find_marks(process, self.0);
         match marks.first() {

@@ -14,47 +14,34 @@ use std::io::{self, Write as _};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Messages {
     level: LogLevel,
-    daemon_kind: DaemonKind,
+    /// Whether they are joined on a terminal by what a long wait is for.
     shows_wait_lines: bool,
 }
 
-impl Default for Messages {
-    fn default() -> Self {
-        Self::new(LogLevel::Info, DaemonKind::Manual)
+impl Settings {
+    /// The messages of the log level.
+    pub(crate) fn messages(&self) -> Messages {
+        Messages {
+            level: self.log_level,
+            shows_wait_lines: Spinner::is_enabled(self),
+        }
     }
 }
 
 impl Messages {
-    /// Messages of this level, for a daemon of this kind.
-    pub(crate) fn new(level: LogLevel, runs: DaemonKind) -> Self {
-        Self {
-            level,
-            daemon_kind: runs,
-            shows_wait_lines: false,
-        }
-    }
-
-    /// Shows on a terminal what a long wait is for, if the settings allow that.
-    pub(crate) fn with_wait_lines(self, settings: &Settings) -> Self {
-        Self {
-            shows_wait_lines: Spinner::is_enabled(settings),
-            ..self
-        }
-    }
-
     /// Whether long waits may be shown.
     pub(crate) const fn shows_wait_lines(self) -> bool {
         self.shows_wait_lines
     }
 
     /// The error that ended the run, and a hint.
-    pub(crate) fn error(self, failure: &Error) {
+    pub(crate) fn error(self, failure: &Error, daemon_kind: DaemonKind) {
         if matches!(failure, Error::ReaderGone) {
             // The reader of the output left on purpose.
             return;
         }
         print_message("gpukillctl: ", &failure.to_string());
-        if let Some(hint) = failure.hint(self.daemon_kind) {
+        if let Some(hint) = failure.hint(daemon_kind) {
             self.hint(&hint);
         }
     }
@@ -80,18 +67,18 @@ impl Messages {
         }
     }
 
-    /// The subject of a question, printed at every level, because the person who answers must
-    /// have seen it.
-    pub(crate) fn question_subject(self, line: &str) {
-        print_unwrapped(line);
-    }
-
     /// A debug step; the text is built only when it is printed.
     pub(crate) fn debug(self, what: impl FnOnce() -> String) {
         if self.level >= LogLevel::Debug {
             print_message("gpukillctl: debug: ", &what());
         }
     }
+}
+
+/// The subject of a question, printed at every level, because the person who answers must have
+/// seen it.
+pub(crate) fn question_subject(line: &str) {
+    print_unwrapped(line);
 }
 
 /// An error of a program that the client starts; the client names the program.
@@ -183,7 +170,9 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(&text) {
             Ok(()) => Exit::Done,
             Err(failure) => {
-                Messages::default().error(&failure);
+                Settings::default()
+                    .messages()
+                    .error(&failure, DaemonKind::Manual);
                 failure.exit_code()
             }
         },

@@ -98,7 +98,6 @@ fn blocker_lines(blocker: &Blocker, style: &OutputStyle) -> Vec<Line> {
     labelled_lines(words, &blocker.what, tone, style)
 }
 
-/// The outcome of one GPU.
 pub(crate) fn outcome_lines(outcome: &ResetOutcome, style: &OutputStyle) -> Vec<Line> {
     let (what, tone) = match &outcome.result {
         ResetResult::Reset(after) => (

@@ -87,7 +87,6 @@ fn no_action_reason(verdicts: &[Verdict]) -> Option<String> {
     Some(format!("may act on it{as_what}: {lacks}"))
 }
 
-/// The meaning of the indicator families.
 const FAMILIES_LEGEND: &str =
     "A near a proof, B strong, C corroborates others and means nothing alone";
 

@@ -98,7 +98,6 @@ impl Symbols {
     }
 }
 
-/// The environment of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Environment {
     terminal: bool,
@@ -120,7 +119,6 @@ impl OutputStyle {
         }
     }
 
-    /// The style of standard output.
     pub(crate) fn for_stdout(settings: &Settings) -> Self {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let terminal = isatty(std::io::stdout());

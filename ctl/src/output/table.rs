@@ -54,7 +54,6 @@ impl WhenNarrow {
 }
 
 impl Column {
-    /// A column of texts.
     pub(crate) const fn left(title: &'static str, when_narrow: WhenNarrow) -> Self {
         Self {
             title,
@@ -63,7 +62,6 @@ impl Column {
         }
     }
 
-    /// A column of numbers.
     pub(crate) const fn right(title: &'static str, when_narrow: WhenNarrow) -> Self {
         Self {
             title,
@@ -106,12 +104,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A plain cell.
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self::with_tone(text, Tone::Plain)
     }
 
-    /// A cell with a tone.
     pub(crate) fn with_tone(text: impl Into<String>, tone: Tone) -> Self {
         Self {
             text: text.into(),
@@ -190,7 +186,6 @@ impl Table {
         }
     }
 
-    /// Appends a row.
     pub(crate) fn push(&mut self, row: Row) {
         self.rows.push(row);
     }

@@ -39,12 +39,10 @@ impl Tone {
 pub(crate) struct Line(Vec<(String, Tone)>);
 
 impl Line {
-    /// A line of one plain piece.
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self::with_tone(text, Tone::Plain)
     }
 
-    /// A line of one piece with a tone.
     pub(crate) fn with_tone(text: impl Into<String>, tone: Tone) -> Self {
         Self(vec![(text.into(), tone)])
     }
@@ -75,7 +73,6 @@ impl Line {
         }
     }
 
-    /// Appends another line.
     pub(crate) fn append(&mut self, other: Self) {
         self.0.extend(other.0);
     }

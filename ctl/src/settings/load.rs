@@ -1,6 +1,6 @@
 //! Loads the settings from the user's file and the environment.
 
-use super::{Flags, KEYS, Settings, resolve};
+use super::{KEYS, Settings, resolve};
 use crate::args::Cli;
 use crate::exit::Error;
 use gpukill_proto::settings::SettingMistake;
@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Loads the settings of this run.
 pub(crate) fn load(cli: &Cli) -> Result<Settings, Error> {
     let file = match &cli.globals.config {
         Some(named) => Some((named.clone(), read(named)?)),
@@ -23,7 +22,7 @@ pub(crate) fn load(cli: &Cli) -> Result<Settings, Error> {
         file: path(),
         mistakes,
     })?;
-    resolve(Flags::from(cli), environment, text).map_err(|mistakes| Error::Settings {
+    resolve(cli, environment, text).map_err(|mistakes| Error::Settings {
         file: path(),
         mistakes,
     })

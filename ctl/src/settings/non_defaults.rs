@@ -4,85 +4,39 @@ use super::{Colors, Format, LogLevel, Settings};
 use gpukill_proto::json::report::{SettingKey, SettingPart, SettingValueDocument};
 use std::time::Duration;
 
+/// Each field with its key, whether it differs from the default, and its value. A forgotten field
+/// does not compile.
+macro_rules! parts {
+    ($settings:ident, $($key:literal $field:ident: $value:expr,)*) => {{
+        let Self { $($field),* } = $settings;
+        let default = Self::default();
+        [$(($key, *$field != default.$field, $value)),*]
+    }};
+}
+
 impl Settings {
     /// The settings that differ from the defaults, whatever their source. For a path and for
     /// texts, only that they are set.
     pub(crate) fn non_defaults(&self) -> Vec<SettingPart> {
-        // Destructured, so that no field is forgotten.
-        let Self {
-            log_level,
-            output_format,
-            colors,
-            table_width,
-            signal_timeout,
-            timeout,
-            max_processes,
-            watch_interval,
-            show_details,
-            only_mine,
-            list_sort,
-            list_columns,
-            details_columns,
-            socket,
-        } = self;
-        let default = Self::default();
         let name = |name| Some(SettingValueDocument::Name(name));
-        let all = [
-            (
-                "log_level",
-                *log_level != default.log_level,
-                name(log_level.name()),
-            ),
-            (
-                "output_format",
-                *output_format != default.output_format,
-                name(output_format.name()),
-            ),
-            ("use_colors", *colors != default.colors, name(colors.name())),
-            (
-                "table_width",
-                *table_width != default.table_width,
-                table_width.and_then(number),
-            ),
-            (
-                "default_timeout_secs",
-                *signal_timeout != default.signal_timeout,
-                seconds(*signal_timeout),
-            ),
-            (
-                "request_timeout_secs",
-                *timeout != default.timeout,
-                seconds(*timeout),
-            ),
-            (
-                "max_processes_summary",
-                *max_processes != default.max_processes,
-                number(*max_processes),
-            ),
-            (
-                "watch_interval_secs",
-                *watch_interval != default.watch_interval,
-                seconds(*watch_interval),
-            ),
-            (
-                "show_details",
-                *show_details != default.show_details,
-                Some(SettingValueDocument::Truth(*show_details)),
-            ),
-            (
-                "only_mine",
-                *only_mine != default.only_mine,
-                Some(SettingValueDocument::Truth(*only_mine)),
-            ),
-            ("list_sort", *list_sort != default.list_sort, None),
-            ("list_columns", *list_columns != default.list_columns, None),
-            (
-                "details_columns",
-                *details_columns != default.details_columns,
-                None,
-            ),
-            ("socket", *socket != default.socket, None),
-        ];
+        let truth = |truth| Some(SettingValueDocument::Truth(truth));
+        let all = parts! {
+            self,
+            "log_level" log_level: name(log_level.name()),
+            "output_format" output_format: name(output_format.name()),
+            "use_colors" colors: name(colors.name()),
+            "table_width" table_width: table_width.and_then(number),
+            "default_timeout_secs" signal_timeout: seconds(*signal_timeout),
+            "request_timeout_secs" timeout: seconds(*timeout),
+            "max_processes_summary" max_processes: number(*max_processes),
+            "watch_interval_secs" watch_interval: seconds(*watch_interval),
+            "show_details" show_details: truth(*show_details),
+            "only_mine" only_mine: truth(*only_mine),
+            "list_sort" list_sort: None,
+            "list_columns" list_columns: None,
+            "details_columns" details_columns: None,
+            "socket" socket: None,
+        };
         let changed = all.into_iter().filter(|(_, is_changed, _)| *is_changed);
         let part = |(key, _, value)| SettingPart {
             key: SettingKey::parse(key),

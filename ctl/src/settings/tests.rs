@@ -114,14 +114,14 @@ const CASES: [Case; 14] = [
     },
 ];
 
-fn flags(typed: &str) -> Flags {
+fn cli(typed: &str) -> Cli {
     let line = format!("gpukillctl {typed}");
-    Flags::from(&Cli::try_parse_from(line.split_whitespace()).expect("it is right"))
+    Cli::try_parse_from(line.split_whitespace()).expect("it is right")
 }
 
 fn settings(flag: &str, variable: Option<(&str, &str)>, file: &str) -> Settings {
     let environment = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    resolve(flags(flag), environment, Some(file)).expect("there is no mistake")
+    resolve(&cli(flag), environment, Some(file)).expect("there is no mistake")
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn all_mistakes_are_reported_together() {
         ("GPUKILL_SHOW_DETAILS", "maybe"),
     ];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let mistakes = resolve(Flags::default(), environment, Some(file)).expect_err("mistakes");
+    let mistakes = resolve(&cli("list"), environment, Some(file)).expect_err("mistakes");
     let messages: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,

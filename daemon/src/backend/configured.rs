@@ -15,9 +15,6 @@ const IOREG_PATH: &str = "usr/sbin/ioreg";
 /// Starts the backends with these names: `nvidia`, `amd`, `intel`, `drm`, `apple`; the settings
 /// allow no other. `late` is called when a backend answers after a poll has timed out waiting for
 /// it.
-///
-/// # Errors
-/// When the system cannot create a thread.
 pub(crate) fn start_backends(
     names: &[String],
     nvidia_library: &str,

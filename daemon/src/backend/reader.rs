@@ -150,9 +150,6 @@ impl ReaderSlot {
 impl BackendReader {
     /// Starts the backend's thread. `late` is called when an answer arrives after a caller has
     /// timed out waiting for it.
-    ///
-    /// # Errors
-    /// When the system cannot create a thread.
     pub(crate) fn start(
         mut backend: impl Backend,
         late: impl Fn() + Send + 'static,

@@ -10,7 +10,6 @@ const SLOW_ANSWER: Duration = Duration::from_secs(3);
 /// This many timely answers in a row end the state.
 const QUICK_ANSWERS: u32 = 3;
 
-/// The response times of a backend.
 #[derive(Debug, Default)]
 pub(super) struct ResponseTime {
     /// The slowest answer since the backend became slow.

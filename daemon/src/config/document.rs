@@ -1,150 +1,63 @@
 //! The settings in force as JSON for the store, with the names of their keys.
 
-use super::{
-    AccessSettings, AuditSettings, BackendSettings, Config, DaemonSettings, ForeignPids,
-    GuardSettings, ProtectSettings, ResetSettings, RogueSettings,
-};
-use gpukill_policy::alert::Thresholds;
+use super::{Config, ForeignPids};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
 impl Config {
-    /// All settings as JSON.
+    /// All settings as JSON, in the form of the settings file. A threshold that is not set is null.
     #[must_use]
     pub fn document(&self) -> Value {
-        // Destructured, so that no setting is forgotten.
-        let Self {
-            daemon,
-            access,
-            backends,
-            audit,
-            guard,
-            rogue,
-            alerts,
-            reset,
-            protect,
-            foreign_pids,
-            personal,
-        } = self;
+        let (daemon, backends, audit) = (&self.daemon, &self.backends, &self.audit);
+        let path = |path: &Path| path.display().to_string();
+        let milliseconds = |length: Duration| format!("{}ms", length.as_millis());
         json!({
-            "daemon": daemon_document(daemon, foreign_pids),
-            "access": access_document(access),
-            "backends": backends_document(backends),
-            "audit": audit_document(audit),
-            "guard": guard_document(guard),
-            "rogue": rogue_document(rogue),
-            "alerts": alerts_document(alerts),
-            "reset": reset_document(reset),
-            "protect": protect_document(protect),
-            "personal": personal,
+            "daemon": {
+                "socket": path(&daemon.socket),
+                "state_dir": path(&daemon.state_dir),
+                "poll_interval": milliseconds(daemon.poll_interval),
+                "foreign_pids": daemon.foreign_pids,
+                "foreign_pids_allowed": self.foreign_pids == ForeignPids::Allow,
+            },
+            "access": {
+                "operator_group": self.access.operator_group,
+                "admin_group": self.access.admin_group,
+                "hide_other_users": self.access.hide_other_users,
+                "owner_label": self.access.owner_label,
+            },
+            "backends": {
+                "enabled": backends.enabled,
+                "nvidia_library": backends.nvidia_library,
+                "sysfs_root": path(&backends.sysfs_root),
+                "procfs_root": path(&backends.procfs_root),
+                "host_root": path(&backends.host_root),
+            },
+            "audit": {
+                "sample_interval": milliseconds(audit.sample_interval),
+                "keep_samples": milliseconds(audit.keep_samples),
+                "keep_minutes": milliseconds(audit.keep_minutes),
+                "keep_hours": milliseconds(audit.keep_hours),
+            },
+            "guard": {
+                "rules": path(&self.guard.rules),
+                "terminals": self.guard.terminals.as_deref().map_or_else(String::new, path),
+            },
+            "rogue": {"rules": path(&self.rogue.rules)},
+            "alerts": {
+                "temp_threshold_celsius": self.alerts.temperature.map(|limit| limit.0),
+                "memory_threshold_percent": self.alerts.memory.map(|limit| limit.0),
+            },
+            "reset": {"helper": path(&self.reset.helper)},
+            "protect": {
+                "names": self.protect.names,
+                "users": self.protect.users,
+                "units": self.protect.units,
+                "containers": self.protect.containers,
+            },
+            "personal": self.personal,
         })
     }
-}
-
-fn daemon_document(daemon: &DaemonSettings, effect: &ForeignPids) -> Value {
-    let DaemonSettings {
-        socket,
-        state_dir,
-        poll_interval,
-        foreign_pids,
-    } = daemon;
-    json!({
-        "socket": socket.display().to_string(),
-        "state_dir": state_dir.display().to_string(),
-        "poll_interval": duration_text(*poll_interval),
-        "foreign_pids": foreign_pids,
-        "foreign_pids_allowed": *effect == ForeignPids::Allow,
-    })
-}
-
-fn access_document(access: &AccessSettings) -> Value {
-    let AccessSettings {
-        operator_group,
-        admin_group,
-        hide_other_users,
-        owner_label,
-    } = access;
-    json!({
-        "operator_group": operator_group,
-        "admin_group": admin_group,
-        "hide_other_users": hide_other_users,
-        "owner_label": owner_label,
-    })
-}
-
-fn backends_document(backends: &BackendSettings) -> Value {
-    let BackendSettings {
-        enabled,
-        nvidia_library,
-        sysfs_root,
-        procfs_root,
-        host_root,
-    } = backends;
-    json!({
-        "enabled": enabled,
-        "nvidia_library": nvidia_library,
-        "sysfs_root": sysfs_root.display().to_string(),
-        "procfs_root": procfs_root.display().to_string(),
-        "host_root": host_root.display().to_string(),
-    })
-}
-
-fn audit_document(audit: &AuditSettings) -> Value {
-    let AuditSettings {
-        sample_interval,
-        keep_samples,
-        keep_minutes,
-        keep_hours,
-    } = audit;
-    json!({
-        "sample_interval": duration_text(*sample_interval),
-        "keep_samples": duration_text(*keep_samples),
-        "keep_minutes": duration_text(*keep_minutes),
-        "keep_hours": duration_text(*keep_hours),
-    })
-}
-
-fn guard_document(GuardSettings { rules, terminals }: &GuardSettings) -> Value {
-    let terminals = terminals.as_ref();
-    json!({
-        "rules": rules.display().to_string(),
-        "terminals": terminals.map_or_else(String::new, |it| it.display().to_string()),
-    })
-}
-
-fn rogue_document(RogueSettings { rules }: &RogueSettings) -> Value {
-    json!({"rules": rules.display().to_string()})
-}
-
-/// A threshold that is not set is null.
-fn alerts_document(alerts: &Thresholds) -> Value {
-    let Thresholds {
-        temperature,
-        memory,
-    } = alerts;
-    json!({
-        "temp_threshold_celsius": temperature.map(|limit| limit.0),
-        "memory_threshold_percent": memory.map(|limit| limit.0),
-    })
-}
-
-fn reset_document(ResetSettings { helper }: &ResetSettings) -> Value {
-    json!({"helper": helper.display().to_string()})
-}
-
-fn protect_document(protect: &ProtectSettings) -> Value {
-    let ProtectSettings {
-        names,
-        users,
-        units,
-        containers,
-    } = protect;
-    json!({"names": names, "users": users, "units": units, "containers": containers})
-}
-
-/// In the form of the settings file.
-fn duration_text(duration: Duration) -> String {
-    format!("{}ms", duration.as_millis())
 }
 
 #[cfg(test)]

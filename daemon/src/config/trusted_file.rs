@@ -64,9 +64,6 @@ pub(crate) fn open_trusted(path: &Path) -> Result<Option<File>> {
 
 /// Opens a settings file for reading. Links are followed from a directory that only `owner` and
 /// root may write; elsewhere as by [`open_trusted`].
-///
-/// # Errors
-/// If the file cannot be opened.
 pub(super) fn open_settings(path: &Path, owner: u32) -> Result<File> {
     let (directory, name) = open_directory(path)?;
     let metadata = File::from(directory.try_clone()?).metadata()?;
@@ -105,7 +102,6 @@ fn open_directory(path: &Path) -> Result<(OwnedFd, &Path)> {
     Ok((directory?, Path::new(name)))
 }
 
-/// The directory of a path.
 pub(crate) fn parent_directory(path: &Path) -> &Path {
     path.parent()
         .filter(|directory| !directory.as_os_str().is_empty())

@@ -38,7 +38,6 @@ pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// The descriptors of one process.
 pub(super) struct DescriptorReader<'a> {
     numbers: &'a [DeviceNumber],
     scope: FileScope,
@@ -243,7 +242,6 @@ impl<'a> DescriptorReader<'a> {
         self.opens.push(open);
     }
 
-    /// The watched device that a descriptor is open on.
     fn watched_device(
         &mut self,
         directory: &OwnedFd,

@@ -3,7 +3,6 @@
 use super::FdScanHandle;
 use crate::state::{HolderDemand, PublishedPoll, SnapshotReader};
 use gpukill_proto::refusal::Refusal;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

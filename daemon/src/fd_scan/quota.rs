@@ -18,7 +18,6 @@ pub(super) struct DescriptorQuota {
     persons: BTreeMap<u32, PersonQuota>,
     /// There may be as many persons as holders.
     person_of: BTreeMap<ProcessKey, u32>,
-    /// The number of all descriptors.
     opens: usize,
 }
 
@@ -190,7 +189,6 @@ mod tests {
         ProcessKey { pid, start_ticks }
     }
 
-    /// This many descriptors of a device.
     fn opens(minor: u32, many: u32) -> Vec<OpenDescriptor> {
         let number = DeviceNumber { major: 226, minor };
         let open = |fd| OpenDescriptor {

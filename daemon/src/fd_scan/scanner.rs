@@ -48,7 +48,6 @@ impl ProcessActivity {
     }
 }
 
-/// The processes to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PidRange {
     All,
@@ -83,7 +82,6 @@ pub(super) enum ScanEffort {
     AllThreads,
 }
 
-/// The result of scanning one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessScan {
     Gone,

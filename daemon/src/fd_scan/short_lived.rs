@@ -77,7 +77,6 @@ impl ShortLivedHolders {
         }
     }
 
-    /// The persons to report now, with their devices.
     pub(super) fn by_person(&mut self, now: Millis) -> DevicesByPerson {
         self.ended.retain_entries(|_, ended| {
             ended.retain(|at| now.saturating_sub(*at) <= WINDOW);

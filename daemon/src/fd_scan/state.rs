@@ -6,8 +6,7 @@ use super::scanner::{PidList, PidRange, ProcessActivity, ProcessScan, ScanEffort
 use super::schedule::{Millis, ScanOutcome, ScanSchedule, ScheduledScan};
 use super::short_lived::ShortLivedHolders;
 use super::{DeviceNumber, FileHolders, OpenDescriptor, WatchMode};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::ProcessKey;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,7 +174,6 @@ impl ScanState {
         threads
     }
 
-    /// The threads to scan.
     pub(super) fn effort(&self, scan: ScheduledScan) -> ScanEffort {
         if self.known_threads(scan.pid).is_empty() {
             scan.effort
@@ -441,7 +439,6 @@ mod tests {
         due.iter().map(|scan| scan.pid).collect()
     }
 
-    /// A state that watches one device.
     fn watching() -> ScanState {
         let mut state = ScanState::new();
         let watched = (BTreeSet::from([GPU]), WatchMode::Always);

@@ -128,7 +128,6 @@ pub(super) fn lineage(pid: u32, stat: &Stat, uid: Option<u32>, uid_min: u32) -> 
 /// Where the host mounts its cgroup hierarchies, below the root of its `/proc`.
 const CGROUP_MOUNTS: &str = "1/root/sys/fs/cgroup";
 
-/// The location of a process by its cgroup.
 pub(super) fn cgroup_location(directory: &Path, view: CgroupView) -> CgroupLocation {
     let mounts = directory.parent().map(|procfs| procfs.join(CGROUP_MOUNTS));
     let read = read_at_most(&directory.join("cgroup"), CGROUP_MAX);

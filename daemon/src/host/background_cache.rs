@@ -3,8 +3,7 @@
 //! callers get the cached value and never wait. A thread starts when a request has no free thread,
 //! and ends when it is idle for a while.
 
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -235,7 +234,6 @@ where
 }
 
 impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
-    /// Records the time of a request.
     fn record_request(&mut self, key: &K, now: Instant, max_entries: usize) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.requested_at = now;

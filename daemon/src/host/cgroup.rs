@@ -22,7 +22,6 @@ use std::path::Path;
 /// How much of a cgroup file is read.
 pub(super) const CGROUP_MAX: u64 = 64 << 10;
 
-/// The location of one process by its cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CgroupLocation {
     pub(super) container: Reading<Option<CgroupContainer>>,
@@ -33,7 +32,6 @@ pub(super) struct CgroupLocation {
     pub(super) slice: Option<u32>,
 }
 
-/// A container as its cgroup names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CgroupContainer {
     pub(super) id: ContainerId,
@@ -71,7 +69,6 @@ pub(super) enum CgroupView {
 }
 
 impl CgroupLocation {
-    /// An unknown location, for this reason.
     pub(super) fn unknown(why: &Reading<()>) -> Self {
         Self {
             container: why.as_unknown(),

@@ -15,7 +15,6 @@ pub(crate) struct CommandLineCache(
     pub(super) BackgroundCache<ProcessKey, PathBuf, Reading<CommandText>>,
 );
 
-/// One command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommandText {
     shown: String,
@@ -94,7 +93,6 @@ impl CommandLineCache {
         }
     }
 
-    /// Whether an unread command line of these may be read soon.
     pub(super) fn may_be_read_soon(&self, wanted: &BTreeSet<ProcessKey>) -> bool {
         let stuck = self.0.stuck();
         stuck.len() < FETCH_POLICY.threads && wanted.iter().any(|key| !stuck.contains(key))

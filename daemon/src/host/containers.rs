@@ -136,7 +136,6 @@ impl ContainerCache {
         self.user_owned.keep_only(&wanted);
     }
 
-    /// Grows with each change of a cached container.
     pub(super) fn changes(&self) -> u64 {
         self.system.changes() + self.user_owned.changes()
     }
@@ -264,14 +263,12 @@ fn podman_files(directory: &str) -> Vec<ContainerFile> {
         .into()
 }
 
-/// The result of a lookup.
 enum ContainerLookup {
     Found(ContainerFacts),
     /// A malformed file, with the reason.
     Malformed(String),
 }
 
-/// Looks a container up in the files of the system.
 fn look_up_in_system(
     contained: &CgroupContainer,
     root: &Path,

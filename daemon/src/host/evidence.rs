@@ -53,7 +53,6 @@ pub(crate) enum NetworkSent {
     },
 }
 
-/// Reads the evidence of processes.
 pub(crate) struct EvidenceReader(BackgroundCache<ProcessKey, (), Arc<ProcessEvidence>>);
 
 const FETCH_POLICY: FetchPolicy = FetchPolicy {

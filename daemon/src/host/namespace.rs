@@ -52,7 +52,6 @@ pub(super) struct NamespaceCreators {
     pub(super) person: Option<u32>,
 }
 
-/// The creators of the user namespaces of the process with this directory.
 pub(super) fn user_namespace_creators(
     directory: &Path,
     own: Option<&Path>,

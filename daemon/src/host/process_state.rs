@@ -57,7 +57,6 @@ impl ProcessStateInfo {
         }
     }
 
-    /// An unknown state, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
             state: why.as_unknown(),

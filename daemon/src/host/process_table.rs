@@ -54,14 +54,12 @@ const MAX_LISTINGS: usize = 32;
 /// More than the kernel reports about a handle.
 const FDINFO_MAX: u64 = 4 << 10;
 
-/// The processes of a later read.
 pub(crate) struct LaterProcesses {
     pub(crate) table: ProcessTable,
     /// Why processes that exist may be missing from the table; `None` where none is missing.
     pub(crate) missing: Option<String>,
 }
 
-/// The processes that could be read.
 struct ReadProcesses<T> {
     by_pid: BTreeMap<u32, T>,
     /// Whether there are more than [`MAX_PROCESSES`].
@@ -94,9 +92,6 @@ impl ProcessTableReader {
 
     /// Reads all processes. Takes up to a second on a host with 10,000 processes, and a few more
     /// where a process is newly stuck.
-    ///
-    /// # Errors
-    /// When `/proc` cannot be listed.
     pub(crate) fn read_all(&self, users: &Users) -> io::Result<ProcessTable> {
         let mut read = self.read_entries()?;
         let members = &mut read.by_pid;
@@ -141,9 +136,6 @@ impl ProcessTableReader {
     /// Reads all processes again, soon after an earlier read and without waiting. Reads that may
     /// hang are left out: command lines are taken from the earlier table, and newer processes have
     /// none. Containers have no names.
-    ///
-    /// # Errors
-    /// When `/proc` cannot be listed.
     pub(crate) fn reread_all(
         &self,
         before: &ProcessTable,
@@ -232,9 +224,6 @@ impl ProcessTableReader {
 /// Lists the processes and reads each. A process that cannot be read has ended since it was listed,
 /// and another may have started in its place: the processes are listed again, and the new ones read,
 /// until no new one is missed.
-///
-/// # Errors
-/// When the processes cannot be listed.
 fn read_listed<T>(
     mut list: impl FnMut() -> io::Result<(Vec<u32>, bool)>,
     mut read: impl FnMut(u32) -> Option<T>,

@@ -20,9 +20,7 @@ mod table;
 use budget::BudgetOwner;
 use core::net::SocketAddr;
 use gpukill_policy::round_robin::interleave;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{Job, NetworkRole, ProcessKey};
 use gpukill_proto::reading::Reading;
 use scan::SocketScanner;
@@ -46,7 +44,6 @@ const MAX_PROCESSES: usize = 4_096;
 /// A handle on the scan thread. Dropping it stops the thread.
 pub(crate) struct SocketWatcher(Arc<WatcherShared>);
 
-/// Saves a set of inodes to a file.
 pub(crate) type SaveInodes = Box<dyn FnMut(&BTreeSet<u64>) + Send>;
 
 /// Listening sockets that external clients were connected to. A restart of the daemon must not lose
@@ -90,7 +87,6 @@ struct WatchedJob {
 /// The result of scanning a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SocketFindings {
-    /// The network use of its job.
     network: NetworkUse,
     /// `None` where unknown.
     sockets: Option<ProcessSockets>,
@@ -165,7 +161,6 @@ impl SavedServedSockets {
 }
 
 impl NetworkUse {
-    /// Unknown, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
             role: why.as_unknown(),
@@ -176,9 +171,6 @@ impl NetworkUse {
 
 impl SocketWatcher {
     /// Starts the scan thread below this root, `/proc` except in tests.
-    ///
-    /// # Errors
-    /// When the system cannot start a thread.
     pub(crate) fn start(root: PathBuf, saved: SavedServedSockets) -> std::io::Result<Self> {
         let shared = Arc::new(WatcherShared::default());
         let answers = Arc::clone(&shared);
@@ -280,7 +272,6 @@ impl WatcherState {
         interleave(jobs.into_iter().map(|job| (job.owner.clone(), job)))
     }
 
-    /// The jobs of the watched processes.
     fn jobs(&self) -> Vec<WatchedJob> {
         let mut jobs: BTreeMap<Job, WatchedJob> = BTreeMap::new();
         for (key, attribution) in &self.watched {

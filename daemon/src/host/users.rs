@@ -4,8 +4,7 @@ use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
 use crate::fault::FaultCause;
 use crate::procfs::read_at_most;
 use gpukill_policy::subordinate::{SubordinateMap, parse_lines};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::model::FaultCode;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
@@ -18,33 +17,21 @@ use std::time::{Duration, Instant};
 /// Queries the name service. Each call may block without limit.
 pub(crate) trait NameService: Send + Sync + 'static {
     /// A user; `None` where no user has this uid.
-    ///
-    /// # Errors
-    /// The error of the service.
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, String>;
 
     /// A group; `None` where none has this name.
-    ///
-    /// # Errors
-    /// The error of the service.
     fn group(&self, name: &str) -> Result<Option<GroupRecord>, String> {
         let _ = name;
         Ok(None)
     }
 
     /// The names of all groups of a user; `None` where no user has this uid.
-    ///
-    /// # Errors
-    /// The error of the service.
     fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {
         let _ = uid;
         Ok(None)
     }
 
     /// The owners of the host's subordinate ids.
-    ///
-    /// # Errors
-    /// The error of the service.
     fn subordinates(&self) -> Result<SubordinateMap, String> {
         Ok(SubordinateMap::default())
     }

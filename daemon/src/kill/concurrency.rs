@@ -14,12 +14,10 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConcurrencyLimits {
-    /// In all.
     pub(super) total: usize,
     /// Slots of these that only operators, admins and root may use: they must get through when
     /// plain users fill the rest.
     pub(super) reserved: usize,
-    /// For one person.
     pub(super) per_group: usize,
 }
 
@@ -54,7 +52,6 @@ struct QueuePosition {
 /// count against calls with them.
 type SlotGroup = (LimitGroup, bool);
 
-/// The caller that a slot is for.
 #[derive(Debug, Clone, Copy)]
 struct SlotRequest {
     group: LimitGroup,
@@ -356,7 +353,6 @@ mod tests {
         let taken = slots.lock();
         assert_eq!((taken.all, taken.by_plain, taken.by_group.len()), (0, 0, 0));
     }
-    /// The limits of plans.
     const FEW: ConcurrencyLimits = ConcurrencyLimits {
         total: 4,
         reserved: 2,

@@ -19,9 +19,7 @@ use gpukill_policy::kill::protection::DaemonFamily;
 use gpukill_policy::kill::recheck::{KnownNames, RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, SortIndirect as _};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{
     KillPlan, KillReport, KillScope, KillSignal, KillTarget, Outcome, PlannedAction, Stage,
@@ -53,7 +51,6 @@ const NAME_TIMEOUT: Duration = Duration::from_millis(100);
 /// The authority under which a plan is executed.
 pub(super) struct KillAuthorization<'a> {
     pub(super) caller: &'a Caller,
-    /// The request as text, for the record.
     pub(super) request_text: String,
     /// Whether the kill is skipped when its intent cannot be recorded. A kill that a person asked
     /// for goes ahead: the person watches it.
@@ -161,7 +158,6 @@ fn record_outcome(
     }
 }
 
-/// The result of a kill in the record.
 pub(crate) fn kill_result(plan: &KillPlan, report: &KillReport) -> &'static str {
     match (report.stage, completion(plan, report)) {
         (Stage::Interrupted, _) => "interrupted",

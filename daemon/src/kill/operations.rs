@@ -71,7 +71,6 @@ struct OperationEntry {
     ended: Option<Instant>,
 }
 
-/// An operation for its followers.
 pub(super) struct OperationHandle {
     pub(super) owner: KillOwner,
     pub(super) plan: Arc<KillPlan>,
@@ -120,9 +119,6 @@ impl Operations {
 
     /// Starts an operation on a thread of its own, which calls `operation`, for its owner, counted in
     /// its limit group. The slot is released when the thread ends.
-    ///
-    /// # Errors
-    /// When the system cannot start a thread.
     pub(super) fn start(
         &self,
         slot: impl Send + 'static,

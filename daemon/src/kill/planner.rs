@@ -26,7 +26,6 @@ pub(super) const PLANNING_LIMITS: ConcurrencyLimits = ConcurrencyLimits {
 /// a client waits 15 s for its plan, and the scans come after the slot.
 pub(super) const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The result of a plan request.
 pub(super) enum PlanResult {
     Executable(Arc<KillPlan>),
     /// For display only.

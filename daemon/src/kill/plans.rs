@@ -161,7 +161,6 @@ pub(super) mod tests {
         (owner(uid), LimitGroup::Person(uid))
     }
 
-    /// A plan with this many targets.
     pub(in super::super) fn plan_with_targets(targets: usize) -> Arc<KillPlan> {
         let target = KillTarget {
             key: ProcessKey {

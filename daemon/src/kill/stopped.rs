@@ -20,7 +20,6 @@ pub(crate) struct StoppedProcesses {
 
 #[derive(Debug, Default)]
 struct StoppedTable {
-    /// By their positions in the file.
     by_position: BTreeMap<u64, Arc<OwnedFd>>,
     /// Free positions below `next`.
     free: Vec<u64>,

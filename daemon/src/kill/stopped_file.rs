@@ -82,12 +82,10 @@ impl StoppedFile {
         self.write_line(position, &format!("{pid:>10} {start_ticks:>20}\n"));
     }
 
-    /// Clears the entry at this position.
     pub(super) fn clear(&self, position: u64) {
         self.write_line(position, &format!("{:>1$}", "\n", ENTRY_BYTES));
     }
 
-    /// Clears all entries.
     pub(super) fn clear_all(&self) {
         self.log_new_failure(
             self.file

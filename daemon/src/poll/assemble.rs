@@ -16,10 +16,7 @@ use crate::fd_scan::FileHolders;
 use crate::host::process::ProcessMetadata;
 use crate::host::users::Users;
 use crate::store::{DeviceProcess, PastUse};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::{
     BackendReport, BackendState, DeviceId, GpuEvent, Loss, LossKind, ProcessKey, Snapshot,
 };
@@ -119,13 +116,8 @@ impl PollState {
         now: Timestamp,
     ) -> (Snapshot, Vec<GpuEvent>) {
         let mut snapshot = Snapshot {
-            host: String::new(),
             taken_at: now,
-            polls: 0,
-            devices: Vec::new(),
-            processes: Vec::new(),
-            backends: Vec::new(),
-            faults: Vec::new(),
+            ..Snapshot::default()
         };
         let start = *self.started_at.get_or_insert(now);
         if now.since(start) >= RECALL_TIMEOUT {
@@ -361,7 +353,6 @@ pub(super) fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<
     }
 }
 
-/// All PIDs that a backend lists.
 pub(super) fn listed_pids(latest: &[(&'static str, LatestReadings)]) -> impl Iterator<Item = u32> {
     let readings = latest
         .iter()

@@ -6,8 +6,7 @@ use crate::fd_scan::{DeviceNumber, FileHolders, OpenDescriptor};
 use crate::host::process_metadata::ProcessMetadata;
 use crate::host::process_state::ProcessStateInfo;
 use crate::host::users::Users;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use gpukill_proto::holders::{DeviceHolders, EndedHolder, Holder, ProcessState};
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, GpuUse, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -22,7 +21,6 @@ pub(super) struct HolderContext<'a> {
     pub(super) readings: &'a [Arc<BackendReadings>],
     pub(super) snapshot: &'a Snapshot,
     pub(super) file_holders: &'a FileHolders,
-    /// The texts for devices with short-lived holders.
     pub(super) short_lived: &'a BTreeMap<DeviceId, String>,
     pub(super) processes: &'a BTreeMap<u32, ProcessMetadata>,
     pub(super) users: &'a Users,
@@ -30,7 +28,6 @@ pub(super) struct HolderContext<'a> {
 }
 
 impl HolderContext<'_> {
-    /// All devices of the snapshot with their holders.
     pub(super) fn device_holders(
         &self,
         ended: &BTreeMap<DeviceId, Vec<EndedHolder>>,

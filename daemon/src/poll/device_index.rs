@@ -6,9 +6,7 @@
 
 use super::pci_slots::PciBus;
 use crate::backend::DeviceReadings;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::{DeviceId, Vendor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +36,6 @@ const NVIDIA: &str = "nvidia";
 const MAX_DEVICES: usize = 4_096;
 
 impl DeviceIndices {
-    /// Indices for the devices on this bus, and for others.
     pub(super) fn on_bus(bus: PciBus) -> Self {
         Self {
             bus: Some(bus),

@@ -7,9 +7,7 @@
 use super::pci_slots::PciBus;
 use crate::backend::reader::LatestReadings;
 use crate::fault::PartFault;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{
     BackendState, Device, DeviceId, EventKind, FaultCode, GpuEvent, Loss, LossKind,
 };

@@ -48,7 +48,6 @@ pub(crate) struct ProcessInspector {
 /// One process with the devices that it uses or has open.
 #[derive(Debug)]
 pub(crate) struct InspectedProcess {
-    /// The process.
     pub(crate) identity: LiveIdentity,
     /// All devices. The holders are this process as of now, and other processes as of the last
     /// poll, if that collected them.

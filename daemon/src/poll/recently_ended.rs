@@ -1,9 +1,7 @@
 //! The recent past of each device: holders that have ended, and since when it is busy without a
 //! holder.
 
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _};
 use gpukill_proto::holders::EndedHolder;
 use gpukill_proto::model::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;

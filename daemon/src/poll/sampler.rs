@@ -273,7 +273,6 @@ impl Sampler {
     }
 }
 
-/// The values of these processes.
 fn values_of<V: Clone>(
     of: &BTreeMap<ProcessKey, V>,
     processes: impl Iterator<Item = ProcessKey>,

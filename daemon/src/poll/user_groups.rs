@@ -2,8 +2,7 @@
 
 use crate::host::users::Users;
 use crate::store::GroupNames;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use gpukill_proto::model::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;

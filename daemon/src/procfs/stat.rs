@@ -37,7 +37,6 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Reads the process with this directory.
     pub(crate) fn read(directory: &Path) -> io::Result<Self> {
         Self::parse(read_once(&directory.join("stat"), &mut [0; STAT_MAX])?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))

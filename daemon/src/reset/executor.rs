@@ -3,7 +3,7 @@
 //! vendor's step as root.
 
 use super::{ResetService, helper_client, planner};
-use crate::fd_scan::full_scan::{NewPoll, ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{NewPoll, ScanFreshness};
 use crate::kill::KillEnvironment;
 use crate::log_events::{EventSubject, event};
 use crate::quiesce::Quiesce;
@@ -140,7 +140,6 @@ fn report_document(report: &ResetReport) -> String {
     serde_json::to_string(&ResetReportDocument::from(report)).unwrap_or_default()
 }
 
-/// The result in one word.
 fn reset_result(report: &ResetReport) -> &'static str {
     match (report.stage, completion(report)) {
         (Stage::Interrupted, _) => "interrupted",
@@ -229,14 +228,8 @@ impl ResetExecution<'_> {
     fn recheck(&self, planned: &ResetTarget) -> Result<ResetTarget, String> {
         let environment = &self.resetter.environment;
         let since = ScanFreshness::StartedAfter(Instant::now());
-        let published = self
-            .runtime
-            .block_on(read_after_scan(
-                &environment.full_scan,
-                &environment.state,
-                since,
-            ))
-            .map_err(|refusal| refusal.to_string())?;
+        let published = self.runtime.block_on(environment.scan(since));
+        let published = published.map_err(|refusal| refusal.to_string())?;
         let (request, id) = (&self.plan.request, &planned.device);
         let now = planner::plan_target(environment, self.caller, request, &published, id);
         match now.map_err(|refusal| refusal.to_string())? {
@@ -357,7 +350,6 @@ fn verify_device(environment: &KillEnvironment, id: &DeviceId, vendor: Vendor) -
     }
 }
 
-/// The released driver.
 struct DriverQuiesce<'a> {
     quiesce: &'a Quiesce,
     until: gpukill_proto::units::Timestamp,

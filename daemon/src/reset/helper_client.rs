@@ -32,7 +32,6 @@ fn absence_reason(socket: &Path) -> Option<String> {
     })
 }
 
-/// Parses a PCI address.
 pub(super) fn parse_address(text: &str) -> Option<PciAddress> {
     PciAddress::parse(text)
 }
@@ -138,7 +137,6 @@ fn send_request(
     parse_answer(answer.get(..length).unwrap_or_default())
 }
 
-/// An answer of the helper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HelperAnswer {
     /// It is done; holds a note about state that was not restored.

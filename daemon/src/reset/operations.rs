@@ -63,7 +63,6 @@ impl Default for ResetOperations {
 }
 
 impl ResetOperations {
-    /// Adds a plan of this user.
     pub(super) fn add_plan(&self, uid: u32, plan: Arc<ResetPlan>, now: Instant) -> PlanId {
         let mut all = self.lock(now);
         let id = PlanId(all.next_id());
@@ -146,7 +145,6 @@ impl ResetOperations {
         self.lock(Instant::now()).operations.remove(&id);
     }
 
-    /// The report of an operation.
     pub(super) fn report(
         &self,
         id: OperationId,

@@ -189,7 +189,6 @@ fn create_output() -> io::Result<File> {
     Ok(file)
 }
 
-/// The output so far.
 fn read_output(output: &File) -> String {
     let mut bytes = Vec::new();
     let mut at = output;

@@ -49,7 +49,6 @@ impl RequestedGpu {
 }
 
 impl fmt::Display for ResetHelperRequest {
-    /// As it is sent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self.verb {
             ResetVerb::Check => "check",
@@ -89,7 +88,6 @@ impl PciAddress {
     }
 }
 
-/// Receives the one request of the peer.
 pub(super) fn receive(from: impl AsFd) -> Result<ResetHelperRequest, String> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     // One byte more, to detect a request that is too long.

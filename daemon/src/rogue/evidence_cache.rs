@@ -80,7 +80,6 @@ impl WatchedProcess {
         }
     }
 
-    /// Updates it from a poll.
     pub(super) fn update(&mut self, process: &GpuProcess, at: Instant) {
         self.person = process.owner.last_known().and_then(|owner| owner.uid);
         self.update_command(process, at);

@@ -12,9 +12,7 @@ use gpukill_policy::rogue::load_tracker::{LoadTracker, ProcessSample};
 use gpukill_policy::rogue::refusals::Refusals;
 use gpukill_policy::round_robin::interleave;
 use gpukill_policy::usage::DeviceRun;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _};
 use gpukill_proto::guard::Person;
 use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::rogue::{RogueFinding, VerdictSummary};
@@ -36,7 +34,6 @@ const LOAD_WINDOW: Duration = Duration::from_secs(3_600);
 /// Findings that were already reported are searched this far back, in seconds.
 const REPORTED_WINDOW_SECONDS: i64 = 31 * 86_400;
 
-/// A command for the thread.
 pub(super) enum RogueCommand {
     Poll(Arc<Snapshot>, Arc<guard::GuardStatus>),
     Sample(Box<Sample>),
@@ -137,7 +134,6 @@ impl RogueWatcher {
         self.loads.drop_departed(usage.until);
     }
 
-    /// Assesses the processes of a poll.
     fn assess_poll(&mut self, snapshot: &Snapshot, guard: &guard::GuardStatus, at: Instant) {
         let now = snapshot.taken_at;
         let are_others = self.in_force.has_changed().unwrap_or(false);
@@ -174,7 +170,6 @@ impl RogueWatcher {
         }
     }
 
-    /// Reports new findings.
     fn report_findings(&mut self, snapshot: &Snapshot) {
         let reportable = self.findings.take_reportable(snapshot.taken_at);
         for finding in &reportable {
@@ -210,7 +205,6 @@ impl RogueWatcher {
         !in_force.mistakes.is_empty() && in_force.revision.is_none()
     }
 
-    /// Publishes the status.
     fn publish(&self, unwatched: u32, fault: Option<String>) {
         let known = self.processes.iter();
         let assessments: BTreeMap<_, _> = known

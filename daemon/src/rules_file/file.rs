@@ -11,7 +11,6 @@ use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// The largest rules file.
 pub(crate) const MAX_FILE_BYTES: u64 = MAX_RULES_BYTES as u64;
 
 /// The text of the file; `None` if there is none.

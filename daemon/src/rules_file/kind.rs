@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// The properties of one kind of rules.
 pub(crate) trait RulesKind: 'static {
     /// Parsed rules. Clones are cheap.
     type Rules: Clone + Send + Sync;
@@ -28,9 +27,6 @@ pub(crate) trait RulesKind: 'static {
     fn parse(text: &str) -> Result<Self::Rules, Vec<RulesMistake>>;
 
     /// Applies an edit to a text, while the rules `held` are in force.
-    ///
-    /// # Errors
-    /// Why it cannot be applied.
     fn apply_edit(text: &str, asked: &Self::Edit, held: &Self::Rules) -> Result<String, String>;
 
     /// The edit that replaces everything with this text.
@@ -39,7 +35,6 @@ pub(crate) trait RulesKind: 'static {
     /// The text with which an edit replaces everything; `None` for other edits.
     fn replacement_text(asked: &Self::Edit) -> Option<&str>;
 
-    /// Logs that these rules are in force.
     fn log_in_force(rules: &Self::Rules, revision: Option<&str>);
 }
 
@@ -69,12 +64,10 @@ impl<R> RulesInForce<R> {
     }
 }
 
-/// A mistake in a rules file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RulesMistake {
     /// The position, without any text from the file.
     position: String,
-    /// The description.
     message: String,
 }
 

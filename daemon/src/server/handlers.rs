@@ -16,7 +16,7 @@ mod status;
 use super::fair_queue::{FairQueue, QueuePermit};
 use super::is_privileged;
 use super::replays::ReplayThread;
-use super::session::Session;
+use super::session::{Session, lock};
 use super::visibility::Visibility;
 use crate::store::RecordedEvent;
 pub(super) use backup::ConnectionBackup;
@@ -116,7 +116,6 @@ impl Session {
         self.replay_thread().acquire(permit).await
     }
 
-    /// The thread for the replays of this caller.
     fn replay_thread(&self) -> &ReplayThread {
         let replays = &self.shared.replays;
         match is_privileged(&self.caller, &self.shared.roles()) {

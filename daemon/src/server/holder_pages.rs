@@ -1,7 +1,7 @@
 //! Cuts the holders of devices into pages that fit a frame, and hides what this caller may not see.
 
 use super::snapshot_pages::MAX_PAGE_BYTES;
-use gpukill_policy::access::{Caller, Operation, Roles, Ruling, Uids, check};
+use gpukill_policy::access::{Caller, Operation, Roles, Ruling, Uids, check, may_read_command};
 use gpukill_policy::holders::{find_causes, role};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{
@@ -43,7 +43,6 @@ impl HoldersAnswer {
         }
     }
 
-    /// The page that starts at this position.
     pub(super) fn page(&self, start: usize, caller: &Caller, roles: &Roles) -> HoldersPage {
         let mut page = HoldersPageBuilder {
             room: PageRoom::new(usize::MAX, MAX_PAGE_BYTES),
@@ -158,7 +157,6 @@ fn empty_report(device: &DeviceHolders, ended: Vec<EndedHolder>) -> HoldersRepor
     }
 }
 
-/// Whether the caller may end a holder.
 fn may_end(caller: &Caller, roles: &Roles, holder: &Holder) -> bool {
     let operation = Operation::End {
         uids: holder.uid.last_known().copied().map(Uids::from_single),
@@ -170,13 +168,10 @@ fn may_end(caller: &Caller, roles: &Roles, holder: &Holder) -> bool {
 /// A holder as this caller may see it.
 pub(super) fn redact(caller: &Caller, roles: &Roles, holder: &Holder) -> Holder {
     let mut shown = holder.clone();
-    let operation = Operation::ReadCommand {
-        owner: holder.uid.last_known().copied(),
-        namespace_owner: holder.namespace_owner.last_known().copied().flatten(),
-    };
-    match check(caller, operation, roles) {
-        Ruling::Allow => {}
-        Ruling::Deny(_) => shown.command = Reading::Withheld,
+    let namespace_owner = holder.namespace_owner.last_known().copied().flatten();
+    let owners = (holder.uid.last_known().copied(), namespace_owner);
+    if !may_read_command(caller, owners, roles) {
+        shown.command = Reading::Withheld;
     }
     shown
 }

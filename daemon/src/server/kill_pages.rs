@@ -2,7 +2,7 @@
 //! see.
 
 use super::snapshot_pages::take_page;
-use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::access::{Caller, Roles, may_read_command};
 use gpukill_proto::kill::{
     KillPlan, KillPlanPage, KillReport, KillReportPage, KillTarget, PlanId, PlannedAction,
     ProcessOutcome,
@@ -93,14 +93,7 @@ fn may_read_target(target: &KillTarget, caller: &Caller, roles: &Roles) -> bool 
 }
 
 fn may_read_owner(owner: Option<u32>, caller: &Caller, roles: &Roles) -> bool {
-    let operation = Operation::ReadCommand {
-        owner,
-        namespace_owner: None,
-    };
-    match check(caller, operation, roles) {
-        Ruling::Allow => true,
-        Ruling::Deny(_) => false,
-    }
+    may_read_command(caller, (owner, None), roles)
 }
 
 /// The first items, as far as [`MAX_REST_BYTES`] last.

@@ -12,7 +12,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Work for the thread.
 type ReplayWork = Box<dyn FnOnce() + Send>;
 
 /// Queues the replays of all callers. Clones share the queues.

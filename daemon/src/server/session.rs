@@ -28,10 +28,9 @@ use gpukill_proto::service::{Gpukill, MAX_WAIT, SnapshotPage};
 use gpukill_proto::status::DaemonStatus;
 use gpukill_proto::transport::{MAX_DEADLINE, MAX_REQUEST, codec, preface};
 use gpukill_proto::units::Timestamp;
-use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tarpc::context::Context;
 use tarpc::server::{BaseChannel, Channel as _, Config};
@@ -120,219 +119,68 @@ pub(super) struct Session {
     pub(super) offered_rules: OfferedRules,
 }
 
-impl Gpukill for Session {
-    async fn snapshot(self, _: Context, after: Option<u64>) -> Result<SnapshotPage, Refusal> {
-        self.answer(async {
-            let mut state = self.shared.state.clone();
-            if let Some(after) = after {
-                let newer = state.wait_for(|published| published.snapshot.polls > after);
-                // On a timeout, or when the daemon stops, the current snapshot is the answer.
-                let _ = tokio::time::timeout(MAX_WAIT, newer).await;
-            }
-            let snapshot = Arc::clone(&state.borrow().snapshot);
-            let mut page = page(&snapshot, 0, &self.caller, &self.shared.roles());
-            page.guard = self.guard_brief(&snapshot);
-            page.verdicts = self.suspected_processes(&snapshot);
-            // Kept only while there are more pages.
-            self.keep_snapshot(page.next.map(|_| snapshot));
-            Ok(page)
-        })
-        .await
-    }
+/// The calls of the service, each with the future of its answer.
+macro_rules! calls {
+    (
+        $session:ident;
+        $($call:ident($($argument:ident: $type:ty),*) -> $answer:ty = $future:expr;)*
+    ) => {
+        impl Gpukill for Session {
+            $(
+                async fn $call(self, _: Context $(, $argument: $type)*) -> Result<$answer, Refusal> {
+                    let $session = &self;
+                    $session.answer($future).await
+                }
+            )*
+        }
+    };
+}
 
-    async fn more_processes(
-        self,
-        _: Context,
-        polls: u64,
-        start: u32,
-    ) -> Result<SnapshotPage, Refusal> {
-        self.answer(async { self.next_snapshot_page(polls, start) })
-            .await
-    }
-
-    async fn status(self, _: Context) -> Result<DaemonStatus, Refusal> {
-        self.answer(async { Ok(self.status_report().await) }).await
-    }
-
-    async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        self.answer(self.audit_page(query)).await
-    }
-
-    async fn quiesce(self, _: Context, seconds: u64) -> Result<Timestamp, Refusal> {
-        self.answer(self.quiesce_driver(seconds)).await
-    }
-
-    async fn resume(self, _: Context) -> Result<(), Refusal> {
-        self.answer(self.resume_driver()).await
-    }
-
-    async fn forget_gpus(self, _: Context, gpu: String) -> Result<Vec<DeviceLabel>, Refusal> {
-        self.answer(self.forget_devices(&gpu)).await
-    }
-
-    async fn holders(
-        self,
-        _: Context,
-        device: Option<DeviceId>,
-        start: u32,
-    ) -> Result<HoldersPage, Refusal> {
-        self.answer(self.holders_page(device.as_ref(), start)).await
-    }
-
-    async fn explain(self, _: Context, pid: u32) -> Result<Explanation, Refusal> {
-        self.answer(self.explanation(pid)).await
-    }
-
-    async fn plan_kill(self, _: Context, request: KillRequest) -> Result<KillPlanPage, Refusal> {
-        self.answer(self.kill_plan(request)).await
-    }
-
-    async fn more_of_kill_plan(
-        self,
-        _: Context,
-        plan: PlanId,
-        start: u32,
-    ) -> Result<KillPlanPage, Refusal> {
-        self.answer(self.kill_plan_page(plan, start)).await
-    }
-
-    async fn kill(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
-        self.answer(self.start_kill(plan)).await
-    }
-
-    async fn follow_kill(
-        self,
-        _: Context,
-        operation: OperationId,
-        after: Option<u64>,
-        start: u32,
-    ) -> Result<KillReportPage, Refusal> {
-        self.answer(self.kill_report_page(operation, after, start))
-            .await
-    }
-
-    async fn plan_reset(
-        self,
-        _: Context,
-        request: ResetRequest,
-    ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
-        self.answer(self.reset_plan(request)).await
-    }
-
-    async fn reset(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
-        self.answer(self.start_reset(plan)).await
-    }
-
-    async fn follow_reset(
-        self,
-        _: Context,
-        operation: OperationId,
-        after: Option<u64>,
-    ) -> Result<ResetReport, Refusal> {
-        self.answer(self.reset_report(operation, after)).await
-    }
-
-    async fn audit_summary(self, _: Context, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
-        self.answer(self.summary(filter)).await
-    }
-
-    async fn audit_actions(self, _: Context, query: ActionQuery) -> Result<ActionPage, Refusal> {
-        self.answer(self.actions(query)).await
-    }
-
-    async fn timeline(self, _: Context, query: TimelineQuery) -> Result<TimelinePage, Refusal> {
-        self.answer(self.timeline_page(query)).await
-    }
-
-    async fn prune(
-        self,
-        _: Context,
-        before: Timestamp,
-        is_dry_run: bool,
-    ) -> Result<PruneReport, Refusal> {
-        self.answer(self.prune_store(before, is_dry_run)).await
-    }
-
-    async fn backup(self, _: Context) -> Result<Backup, Refusal> {
-        self.answer(self.make_backup()).await
-    }
-
-    async fn part_of_backup(
-        self,
-        _: Context,
-        copy: CopyId,
-        offset: u64,
-    ) -> Result<Vec<u8>, Refusal> {
-        self.answer(self.read_backup_part(copy, offset)).await
-    }
-
-    async fn violations(self, _: Context, query: ViolationQuery) -> Result<ViolationPage, Refusal> {
-        self.answer(self.violations_page(query)).await
-    }
-
-    async fn rules_text(self, _: Context, offset: u64) -> Result<RulesText, Refusal> {
-        self.answer(self.rules_part(offset)).await
-    }
-
-    async fn offer_rules(self, _: Context, offset: u64, part: Vec<u8>) -> Result<(), Refusal> {
-        self.answer(async { self.offered_rules.append(offset, &part) })
-            .await
-    }
-
-    async fn snooze(
-        self,
-        _: Context,
-        pid: u32,
-        is_dry_run: bool,
-    ) -> Result<Vec<SnoozedRule>, Refusal> {
-        self.answer(self.snooze_process(pid, is_dry_run)).await
-    }
-
-    async fn edit_rules(
-        self,
-        _: Context,
-        edit: Option<GuardEdit>,
-        expected: Option<RulesRevision>,
-        is_dry_run: bool,
-    ) -> Result<EditReport, Refusal> {
-        self.answer(self.change_rules(edit, expected, is_dry_run))
-            .await
-    }
-
-    async fn scan(self, _: Context, hours: u32) -> Result<ScanReport, Refusal> {
-        self.answer(self.scan_past(hours)).await
-    }
-
-    async fn rogue_text(self, _: Context, offset: u64) -> Result<RulesText, Refusal> {
-        self.answer(self.rogue_rules_part(offset)).await
-    }
-
-    async fn edit_rogue(
-        self,
-        _: Context,
-        edit: Option<RogueEdit>,
-        expected: Option<RulesRevision>,
-        is_dry_run: bool,
-    ) -> Result<EditReport, Refusal> {
-        self.answer(self.change_rogue_rules(edit, expected, is_dry_run))
-            .await
-    }
-
-    async fn audit_runs(self, _: Context, query: RunQuery) -> Result<RunPage, Refusal> {
-        self.answer(self.run_page(query)).await
-    }
-
-    async fn audit_series(self, _: Context, query: SeriesQuery) -> Result<AuditSeries, Refusal> {
-        self.answer(self.series(query)).await
-    }
-
-    async fn replay_rules(
-        self,
-        _: Context,
-        request: ReplayRequest,
-    ) -> Result<ReplayReport, Refusal> {
-        self.answer(self.replay(request)).await
-    }
+calls! { session;
+    snapshot(after: Option<u64>) -> SnapshotPage = session.first_snapshot_page(after);
+    more_processes(polls: u64, start: u32) -> SnapshotPage =
+        async { session.next_snapshot_page(polls, start) };
+    status() -> DaemonStatus = async { Ok(session.status_report().await) };
+    audit(query: AuditQuery) -> AuditPage = session.audit_page(query);
+    quiesce(seconds: u64) -> Timestamp = session.quiesce_driver(seconds);
+    resume() -> () = session.resume_driver();
+    forget_gpus(gpu: String) -> Vec<DeviceLabel> = session.forget_devices(&gpu);
+    holders(device: Option<DeviceId>, start: u32) -> HoldersPage =
+        session.holders_page(device.as_ref(), start);
+    explain(pid: u32) -> Explanation = session.explanation(pid);
+    plan_kill(request: KillRequest) -> KillPlanPage = session.kill_plan(request);
+    more_of_kill_plan(plan: PlanId, start: u32) -> KillPlanPage =
+        session.kill_plan_page(plan, start);
+    kill(plan: PlanId) -> OperationId =
+        async { session.shared.enforcer.execute(&session.caller, plan) };
+    follow_kill(operation: OperationId, after: Option<u64>, start: u32) -> KillReportPage =
+        session.kill_report_page(operation, after, start);
+    plan_reset(request: ResetRequest) -> (Option<PlanId>, ResetPlan) = session.reset_plan(request);
+    reset(plan: PlanId) -> OperationId = session.shared.resetter.execute(&session.caller, plan);
+    follow_reset(operation: OperationId, after: Option<u64>) -> ResetReport =
+        session.reset_report(operation, after);
+    audit_summary(filter: AuditFilter) -> AuditSummary = session.summary(filter);
+    audit_actions(query: ActionQuery) -> ActionPage = session.actions(query);
+    prune(before: Timestamp, is_dry_run: bool) -> PruneReport =
+        session.prune_store(before, is_dry_run);
+    backup() -> Backup = session.make_backup();
+    part_of_backup(copy: CopyId, offset: u64) -> Vec<u8> = session.read_backup_part(copy, offset);
+    violations(query: ViolationQuery) -> ViolationPage = session.violations_page(query);
+    rules_text(offset: u64) -> RulesText = session.rules_part(&session.shared.guard.store, offset);
+    offer_rules(offset: u64, part: Vec<u8>) -> () =
+        async { session.offered_rules.append(offset, &part) };
+    edit_rules(edit: Option<GuardEdit>, expected: Option<RulesRevision>, is_dry_run: bool)
+        -> EditReport = session.change_rules(edit, expected, is_dry_run);
+    replay_rules(request: ReplayRequest) -> ReplayReport = session.replay(request);
+    snooze(pid: u32, is_dry_run: bool) -> Vec<SnoozedRule> = session.snooze_process(pid, is_dry_run);
+    scan(hours: u32) -> ScanReport = session.scan_past(hours);
+    rogue_text(offset: u64) -> RulesText =
+        session.rules_part(&session.shared.rogue.store, offset);
+    edit_rogue(edit: Option<RogueEdit>, expected: Option<RulesRevision>, is_dry_run: bool)
+        -> EditReport = session.change_rogue_rules(edit, expected, is_dry_run);
+    audit_runs(query: RunQuery) -> RunPage = session.run_page(query);
+    audit_series(query: SeriesQuery) -> AuditSeries = session.series(query);
+    timeline(query: TimelineQuery) -> TimelinePage = session.timeline_page(query);
 }
 
 impl Session {
@@ -353,24 +201,35 @@ impl Session {
         answer
     }
 
-    /// Returns more processes of the last snapshot of this connection.
-    fn next_snapshot_page(&self, polls: u64, start: u32) -> Result<SnapshotPage, Refusal> {
-        let kept = self
-            .pending_snapshot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let snapshot = kept
-            .filter(|snapshot| snapshot.polls == polls)
-            .ok_or(Refusal::Expired)?;
-        let roles = self.shared.roles();
-        Ok(page(&snapshot, start as usize, &self.caller, &roles))
+    /// Returns the first page of the newest snapshot, or of the first one with more polls than
+    /// `after`.
+    async fn first_snapshot_page(&self, after: Option<u64>) -> Result<SnapshotPage, Refusal> {
+        let mut state = self.shared.state.clone();
+        if let Some(after) = after {
+            let newer = state.wait_for(|published| published.snapshot.polls > after);
+            // On a timeout, or when the daemon stops, the current snapshot is the answer.
+            let _ = tokio::time::timeout(MAX_WAIT, newer).await;
+        }
+        let snapshot = Arc::clone(&state.borrow().snapshot);
+        let mut page = page(&snapshot, 0, &self.caller, &self.shared.roles());
+        page.guard = self.guard_brief(&snapshot);
+        page.verdicts = self.suspected_processes(&snapshot);
+        // Kept only while there are more pages.
+        let kept = page.next.map(|_| snapshot);
+        *lock(&self.pending_snapshot) = kept;
+        Ok(page)
     }
 
-    fn keep_snapshot(&self, snapshot: Option<Arc<Snapshot>>) {
-        *self
-            .pending_snapshot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = snapshot;
+    /// Returns more processes of the last snapshot of this connection.
+    fn next_snapshot_page(&self, polls: u64, start: u32) -> Result<SnapshotPage, Refusal> {
+        let kept = lock(&self.pending_snapshot).clone();
+        let snapshot = kept.filter(|snapshot| snapshot.polls == polls);
+        let (snapshot, roles) = (snapshot.ok_or(Refusal::Expired)?, self.shared.roles());
+        Ok(page(&snapshot, start as usize, &self.caller, &roles))
     }
+}
+
+/// Locks what a connection keeps. Only values are stored under these locks, so that nothing panics.
+pub(super) fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }

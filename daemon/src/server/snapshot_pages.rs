@@ -1,6 +1,6 @@
 //! Cuts a snapshot into pages that fit a frame, and hides what this caller may not see.
 
-use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::access::{Caller, Roles, may_read_command};
 use gpukill_proto::guard::GuardSummary;
 use gpukill_proto::model::{GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -58,19 +58,11 @@ pub(super) fn take_page<T: Serialize>(
 /// A process as this caller may see it.
 pub(super) fn redact(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess {
     let mut shown = process.clone();
-    match check(
-        caller,
-        Operation::ReadCommand {
-            owner: process.uid.last_known().copied(),
-            namespace_owner: process.namespace_owner.last_known().copied().flatten(),
-        },
-        roles,
-    ) {
-        Ruling::Allow => {}
-        Ruling::Deny(_) => {
-            shown.command = Reading::Withheld;
-            shown.executable = Reading::Withheld;
-        }
+    let namespace_owner = process.namespace_owner.last_known().copied().flatten();
+    let owners = (process.uid.last_known().copied(), namespace_owner);
+    if !may_read_command(caller, owners, roles) {
+        shown.command = Reading::Withheld;
+        shown.executable = Reading::Withheld;
     }
     shown
 }

@@ -4,13 +4,12 @@
 use crate::guard::GuardStatus;
 use crate::guard::sample::run_key;
 use crate::guard::{ActionCounts, CountsByUser};
-use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::access::{Caller, Roles, may_read_command};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{is_idle_service, milder_policy_for_violation};
 use gpukill_policy::guard::enforcement::ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
 use gpukill_policy::usage::DeviceRun;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::guard::{
     EvidenceProcess, GuardMode, GuardRecord, GuardStep, GuardSummary, MAX_IDLE_SERVICES,
     MAX_OWN_WARNINGS, OpenViolation, OwnWarning, Person, RunKey, ViolationMark, ViolationSubject,
@@ -59,11 +58,7 @@ impl Visibility<'_> {
     }
 
     fn may_read(&self, owner: Option<u32>, namespace_owner: Option<u32>) -> bool {
-        let read = Operation::ReadCommand {
-            owner,
-            namespace_owner,
-        };
-        check(self.caller, read, self.roles) == Ruling::Allow
+        may_read_command(self.caller, (owner, namespace_owner), self.roles)
     }
 
     /// The violation as the caller may see it; `None` if it concerns only others. A warned caller
@@ -360,7 +355,6 @@ fn is_broken(open: &OpenViolation) -> bool {
     open.not_broken_since.is_none()
 }
 
-/// Whether the evidence lists all processes of the violation.
 fn lists_all_processes(open: &OpenViolation) -> bool {
     open.evidence.runs.len() >= open.evidence.count as usize
 }

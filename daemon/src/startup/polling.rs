@@ -31,7 +31,6 @@ use std::sync::mpsc;
 
 /// The parts that a poll reads from and publishes to.
 pub(super) struct PollingParts {
-    /// The name of this host.
     pub(super) host: String,
     pub(super) users: Users,
     pub(super) connections: Arc<SocketWatcher>,
@@ -75,9 +74,6 @@ pub(super) fn poll_now_fn(events: &mpsc::Sender<PollerEvent>) -> impl Fn() + Sen
 }
 
 /// Starts the poll thread.
-///
-/// # Errors
-/// If a thread cannot be started.
 pub(super) fn start(config: &Arc<Config>, parts: PollingParts) -> std::io::Result<PollingHandle> {
     let (events, received) = mpsc::channel::<PollerEvent>();
     let procfs = &config.backends.procfs_root;

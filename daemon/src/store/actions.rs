@@ -22,11 +22,9 @@ pub(super) struct ActionEnd {
     pub(super) outcome: Option<String>,
     /// Why the outcome is unknown.
     pub(super) why: Option<String>,
-    /// The processes that a kill ended.
     pub(super) ended: Vec<ProcessKey>,
 }
 
-/// A kill with its end on the disk.
 pub(super) struct RecordedKill {
     pub(super) row: i64,
     pub(super) at: Timestamp,
@@ -237,7 +235,6 @@ impl OpenActions {
     }
 }
 
-/// The state of a row on the disk.
 enum ActionRowState {
     Open,
     Settled,
@@ -303,7 +300,6 @@ fn settle(connection: &Connection, row: i64, end: &ActionEnd) -> rusqlite::Resul
     Ok(())
 }
 
-/// Inserts refused actions as one row.
 pub(super) fn insert_refusal(
     connection: &Connection,
     run: &str,

@@ -21,9 +21,6 @@ impl Store {
     /// copy is handed out. The action is recorded after the copy was made: otherwise the copy would
     /// contain an open action. A copy that cannot be recorded is made all the same, because then it
     /// is needed most; the log has the action.
-    ///
-    /// # Errors
-    /// The reason why there is no copy.
     pub(crate) async fn make_recorded_copy(
         &self,
         uid: u32,

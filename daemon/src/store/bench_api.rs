@@ -36,17 +36,11 @@ const DEFAULT_RETENTION: Retention = Retention {
 
 impl BenchRecorder {
     /// Opens the store in this directory.
-    ///
-    /// # Errors
-    /// When the store cannot be opened.
     pub(crate) fn open(directory: &Path) -> Result<Self, String> {
         Self::open_in_boot(directory, "boot")
     }
 
     /// Opens the store in this directory, in this boot of the host.
-    ///
-    /// # Errors
-    /// When the store cannot be opened.
     fn open_in_boot(directory: &Path, boot: &str) -> Result<Self, String> {
         Ok(Self {
             boot: boot.to_owned(),
@@ -59,9 +53,6 @@ impl BenchRecorder {
     }
 
     /// Writes a sample.
-    ///
-    /// # Errors
-    /// The error of SQLite.
     pub(crate) fn write(&mut self, sample: &Sample) -> Result<(), String> {
         let now = sample.snapshot.taken_at;
         let connection = &mut self.opened.connection;
@@ -98,9 +89,6 @@ pub(crate) struct BenchStore {
 impl BenchStore {
     /// Opens the store in this directory, and records that the daemon started at this time in
     /// this boot of the host.
-    ///
-    /// # Errors
-    /// When the store cannot be opened or written.
     pub(crate) fn start(directory: &Path, boot: &str, at: Timestamp) -> Result<Self, String> {
         let store = Self {
             samples: BenchRecorder::open_in_boot(directory, boot)?,
@@ -115,9 +103,6 @@ impl BenchStore {
     }
 
     /// Writes a sample.
-    ///
-    /// # Errors
-    /// The error of SQLite.
     pub(crate) fn write(&mut self, sample: &Sample) -> Result<(), String> {
         self.samples.write(sample)?;
         self.mark_killed_runs()?;
@@ -127,27 +112,18 @@ impl BenchStore {
     }
 
     /// Records an event.
-    ///
-    /// # Errors
-    /// The error of SQLite.
     pub(crate) fn record(&self, at: Timestamp, event: &RecordedEvent) -> Result<(), String> {
         let boot = &self.samples.boot;
         event_row::insert(&self.audit.connection, at, event, boot).map_err(text)
     }
 
     /// Records a decision of the guard.
-    ///
-    /// # Errors
-    /// The error of SQLite.
     pub(crate) fn decide(&self, record: &GuardRecord) -> Result<(), String> {
         let records = std::slice::from_ref(record);
         verdicts::insert(&self.audit.connection, records).map_err(text)
     }
 
     /// Records an action that was requested and finished at these times.
-    ///
-    /// # Errors
-    /// The error of SQLite.
     pub(crate) fn act(
         &mut self,
         action: &Action,

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 /// The period of the allowance.
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A person with an allowance.
 pub(super) trait AllowanceHolder: Ord {
     /// Whether this person has room whatever the others use.
     fn is_exempt_from_total(&self) -> bool;

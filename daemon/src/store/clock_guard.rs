@@ -61,9 +61,6 @@ impl ClockGuard {
     /// The time by which old history is deleted; `None` if no time can be trusted. It is the wall
     /// clock after a steady day. Until then it is at most the end of the recorded history at the
     /// start, from `recorded`, plus the time since.
-    ///
-    /// # Errors
-    /// The errors of `recorded`.
     pub(super) fn trusted_time<E>(
         &mut self,
         wall: Timestamp,

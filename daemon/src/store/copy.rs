@@ -20,9 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 impl Store {
     /// Counts the rows that a prune before this moment would delete, and the rows that would stay.
-    ///
-    /// # Errors
-    /// The reason why they cannot be counted.
     pub(crate) async fn count_prune(&self, before: Timestamp) -> Result<PruneReport, Refusal> {
         let (answer, answered) = oneshot::channel();
         let order = WriterCommand::CheckClock(answer);
@@ -100,9 +97,6 @@ impl Store {
     }
 
     /// Makes a copy; `host` names the host in it. One at a time.
-    ///
-    /// # Errors
-    /// The reason why there is no copy.
     pub(crate) async fn make_copy(&self, host: String) -> Result<StoreCopy, Refusal> {
         let permit = self.acquire_copy_permit()?;
         let directory = Arc::clone(&self.directory);

@@ -30,7 +30,6 @@ struct Counts {
     xids: BTreeMap<(Option<DeviceId>, Option<u64>), u64>,
 }
 
-/// The kind of an action in the counts.
 pub(super) fn counted_kind(action: &Action) -> &'static str {
     match action.request.starts_with(GUARD_REQUEST) {
         true => ActionCount::GUARD_END,
@@ -39,12 +38,10 @@ pub(super) fn counted_kind(action: &Action) -> &'static str {
 }
 
 impl Counters {
-    /// Counts an action that has ended.
     pub(super) fn count_action(&self, kind: &'static str, result: &'static str) {
         add_one(&mut self.lock().actions, (kind, result));
     }
 
-    /// Counts decisions of the guard.
     pub(super) fn count_decisions(&self, records: &[GuardRecord]) {
         let mut counts = self.lock();
         for record in records {

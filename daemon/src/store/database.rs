@@ -82,9 +82,6 @@ impl OpenDatabase {
 
     /// Writes the log into the file, as far as readers allow; returns whether all of it was
     /// written.
-    ///
-    /// # Errors
-    /// The error of SQLite.
     pub(super) fn empty_log(&self) -> rusqlite::Result<bool> {
         let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
         let is_busy: bool = self
@@ -130,17 +127,11 @@ pub(super) const WAL_LIMIT: u32 = 4 << 20;
 pub(super) const LONG_CHECK_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Opens a file for writing, and creates the file and its schema if they are missing.
-///
-/// # Errors
-/// The reason why the file cannot be used.
 pub(super) fn open(directory: &Path, kind: &DatabaseKind) -> Result<OpenDatabase, StoreError> {
     open_checked(kind.check_timeout, directory, kind)
 }
 
 /// Opens a file for writing after an integrity check of at most this length.
-///
-/// # Errors
-/// As [`open`].
 pub(super) fn open_checked(
     check_timeout: Duration,
     directory: &Path,
@@ -200,9 +191,6 @@ fn quick_check(connection: &mut Connection, timeout: Duration) -> rusqlite::Resu
 const PROGRESS_STEPS: i32 = 1_000;
 
 /// Opens a file for reading only.
-///
-/// # Errors
-/// The reason why the file cannot be used.
 pub(super) fn open_for_reading(
     directory: &Path,
     kind: &DatabaseKind,

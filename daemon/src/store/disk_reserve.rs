@@ -21,7 +21,6 @@ pub(super) const RESERVE_BYTES: u64 = 2 * LOG_BYTES;
 
 const LOG_BYTES: u64 = WAL_LIMIT as u64;
 
-/// The reserve of one directory.
 pub(super) struct DiskReserve {
     path: PathBuf,
     state: ReserveState,

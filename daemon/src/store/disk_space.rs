@@ -38,7 +38,6 @@ impl DiskSpace {
         }
     }
 
-    /// This many MiB.
     #[cfg(test)]
     pub(super) const fn from_mib(free: u64, total: u64) -> Self {
         Self {

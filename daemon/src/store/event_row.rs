@@ -8,30 +8,15 @@ use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
-/// Every kind of event.
+#[rustfmt::skip]
 pub(super) const EVENT_KINDS: [&str; 16] = [
-    "quarantined",
-    "started",
-    "stopped",
-    "booted",
-    "settings",
-    "rules",
-    "rogue_rules",
-    "fault",
-    "fault_over",
-    "alert",
-    "alert_over",
-    "xid",
-    "device",
-    "quiesced",
-    "resumed",
-    "forgotten",
+    "quarantined", "started", "stopped", "booted", "settings", "rules", "rogue_rules", "fault",
+    "fault_over", "alert", "alert_over", "xid", "device", "quiesced", "resumed", "forgotten",
 ];
 
 /// The longest text of a fault, in bytes.
 const MAX_FAULT_BYTES: usize = 1 << 10;
 
-/// The columns of one row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EventRow {
     pub(super) at: Timestamp,

@@ -3,8 +3,7 @@
 
 use super::{Store, WriterCommand, truncate};
 use crate::log_events::event;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{DeviceId, Fault, FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -300,7 +299,6 @@ mod tests {
             }
         }
 
-        /// The changes at this second, with these faults present.
         fn changes_at(&mut self, second: u64, present: &[Fault]) -> Vec<(i64, &'static str, u64)> {
             let now = self.start + Duration::from_secs(second);
             let at = Timestamp(i64::try_from(second).unwrap());

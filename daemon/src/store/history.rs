@@ -45,9 +45,6 @@ impl Store {
 
     /// Returns one page of runs. `may_read` as in [`Store::summary`]. Without the record of actions
     /// there is no page: an archive would keep for good that an ended run had exited.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn run_page(
         &self,
         query: RunQuery,
@@ -68,9 +65,6 @@ impl Store {
     }
 
     /// Returns usage over time. `may_read` as in [`Store::summary`].
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn series(
         &self,
         query: SeriesQuery,
@@ -84,9 +78,6 @@ impl Store {
 
     /// Returns one page of actions and events that match `filter`. `may_read` decides whether the
     /// caller may see the request, plan and outcome of a user's actions.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn action_page(
         &self,
         query: ActionQuery,
@@ -100,18 +91,12 @@ impl Store {
     }
 
     /// The users with a recorded action or event, up to a limit.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn acting_uids(&self) -> Result<Vec<u32>, Refusal> {
         self.run_query(ReaderCommand::Audit, query::acting_uids)
             .await
     }
 
     /// Those of `uids` that had this name, and no other one, whenever they used a device.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn former_uids(
         &self,
         name: String,
@@ -124,9 +109,6 @@ impl Store {
     }
 
     /// Returns one page of a timeline. `uids` are the users that the user of the query names.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn timeline(
         &self,
         query: TimelineQuery,
@@ -147,9 +129,6 @@ impl Store {
     }
 
     /// Returns one page of the guard's decisions.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
     pub(crate) async fn verdict_page(&self, query: ViolationQuery) -> Result<VerdictPage, Refusal> {
         self.run_query(ReaderCommand::Audit, move |file| {
             query::verdict_page(file, &query)
@@ -159,9 +138,6 @@ impl Store {
 
     /// The rogue findings since this moment, newest first, of one boot if given. Opens its own
     /// connection and waits for the disk.
-    ///
-    /// # Errors
-    /// When the record cannot be read, or reading takes too long.
     pub(crate) fn findings_since(
         &self,
         since: Timestamp,
@@ -177,9 +153,6 @@ impl Store {
     /// Reads the samples of this time span as rules see them, oldest first, and passes each to
     /// `visit` with whether it is a sample (not a minute or an hour). Opens its own connection, so
     /// that other queries do not wait, and waits for the disk. Stops early when `visit` breaks.
-    ///
-    /// # Errors
-    /// When the store cannot be read, or reading takes too long.
     pub(crate) fn guard_samples(
         &self,
         span: (Timestamp, Timestamp),
@@ -189,14 +162,10 @@ impl Store {
     }
 }
 
-/// The stored history, open for reading.
 pub(crate) struct StoredHistory(OpenDatabase);
 
 impl StoredHistory {
     /// Opens the store in this directory, with every file that reading needs.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
     pub(crate) fn open(directory: &Path) -> Result<Self, Refusal> {
         let opened = open_for_reading(directory, &SAMPLES);
         let opened = opened.map_err(|fault| Refusal::Unavailable(fault.why))?;
@@ -204,9 +173,6 @@ impl StoredHistory {
     }
 
     /// See [`Store::guard_samples`].
-    ///
-    /// # Errors
-    /// When the store cannot be read, or reading takes too long.
     pub(crate) fn guard_samples(
         &mut self,
         span: (Timestamp, Timestamp),

@@ -112,7 +112,6 @@ impl EarlierDaemonRun {
 }
 
 impl KilledRuns {
-    /// Adds the processes that a kill ended.
     pub(super) fn add(&mut self, action: i64, at: Timestamp, ended: &[ProcessKey], now: Instant) {
         self.add_processes(None, (action, at), ended, now);
     }

@@ -41,7 +41,6 @@ impl ActionKind {
         Self::EditRules,
     ];
 
-    /// The name in the record.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",

@@ -45,9 +45,6 @@ const MAX_RECORDS: u32 = 1_000;
 const PROGRESS_STEPS: i32 = 10_000;
 
 /// Runs a query with the default time limit.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(super) fn run_query<T>(
     connection: &mut Connection,
     ask: impl FnOnce(&Connection, Deadline) -> Result<T, QueryError>,
@@ -56,9 +53,6 @@ pub(super) fn run_query<T>(
 }
 
 /// Like [`run_query`], with this time limit.
-///
-/// # Errors
-/// As [`run_query`].
 pub(super) fn run_query_with_timeout<T>(
     timeout: Duration,
     connection: &mut Connection,
@@ -98,9 +92,6 @@ fn page_limit(limit: u32) -> Result<usize, QueryError> {
 }
 
 /// The room of a page of at most `limit` records, and of this many bytes.
-///
-/// # Errors
-/// As [`page_limit`].
 fn page_room(limit: u32, max_bytes: u64) -> Result<PageRoom, QueryError> {
     Ok(PageRoom::new(page_limit(limit)?, max_bytes))
 }

@@ -48,7 +48,6 @@ impl ActionQueue {
         Ok(())
     }
 
-    /// Queues an end.
     pub(super) fn push_end(&mut self, id: ActionId, end: ActionEnd) {
         if self.ends.len() >= MAX_ENDS {
             event!(
@@ -60,7 +59,6 @@ impl ActionQueue {
         self.ends.push_back((id, end));
     }
 
-    /// Takes all ends, and one intent.
     pub(super) fn take_next(&mut self) -> (VecDeque<(ActionId, ActionEnd)>, Option<ActionIntent>) {
         (std::mem::take(&mut self.ends), self.intents.pop_front())
     }

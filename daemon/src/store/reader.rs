@@ -11,7 +11,6 @@ use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// The files that are open.
 #[derive(Default)]
 struct OpenFiles {
     samples: Option<OpenDatabase>,

@@ -2,8 +2,7 @@
 
 use gpukill_policy::guard::facts::ProcessFacts;
 use gpukill_policy::usage::{DeviceRun, Usage};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::rogue::VerdictSummary;
 use gpukill_proto::units::Timestamp;
@@ -12,13 +11,11 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
-    /// The usage.
     pub(crate) usage: Usage<DeviceId, DeviceRun>,
     /// The last poll of the sample.
     pub(crate) snapshot: Arc<Snapshot>,
     /// The processes that were observed in the sample, but no longer at its last poll.
     pub(crate) departed: Vec<DepartedProcess>,
-    /// The group names of each user.
     pub(crate) groups: Arc<GroupNames>,
     /// The accounts that Slurm jobs are charged to, as their processes state.
     pub(crate) accounts: Arc<JobAccounts>,
@@ -83,7 +80,6 @@ pub(crate) type GroupNames = BTreeMap<u32, Vec<String>>;
 /// process without a verdict.
 pub(crate) type RogueSuspicions = BTreeMap<ProcessKey, Option<VerdictSummary>>;
 
-/// The accounts that processes state.
 pub(crate) type JobAccounts = BTreeMap<ProcessKey, String>;
 
 /// A process that no longer uses a device.
@@ -105,7 +101,6 @@ pub(crate) enum Departure {
 }
 
 impl Departure {
-    /// The name in the store.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ended => "ended",

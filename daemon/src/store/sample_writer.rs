@@ -44,7 +44,6 @@ struct EarlierRuns {
 /// the ends of the runs that it ended.
 const MAX_FIRST_READ_MS: u64 = 120_000;
 
-/// The row of a run.
 #[derive(Clone, Copy)]
 struct WrittenRun {
     row: i64,
@@ -82,7 +81,6 @@ struct ProcessRow {
 }
 
 impl SampleWriter {
-    /// Writes one sample in one transaction.
     pub(super) fn write(
         &mut self,
         connection: &mut Connection,
@@ -513,7 +511,6 @@ pub(super) fn start_ticks_if_ended(stored: i64) -> Option<u64> {
     u64::try_from((-2_i64).checked_sub(stored)?).ok()
 }
 
-/// Formats an instance as it is stored.
 pub(super) fn format_instance(instance: Option<InstanceId>) -> String {
     instance.map_or_else(String::new, |it| it.to_string())
 }

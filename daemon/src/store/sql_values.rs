@@ -8,7 +8,6 @@ pub(super) const RECORD_BITS: u32 = 20;
 /// The most records of one sample.
 pub(super) const MAX_RECORDS_PER_SAMPLE: i64 = 1 << RECORD_BITS;
 
-/// The id of a record of a sample.
 pub(super) const fn record_id(sample: i64, row: i64) -> i64 {
     (sample << RECORD_BITS) | row
 }
@@ -24,7 +23,6 @@ pub(super) const fn owner_kind_number(kind: OwnerKind) -> i64 {
     }
 }
 
-/// The owner kind with this number.
 pub(super) const fn owner_kind(number: i64) -> Option<OwnerKind> {
     match number {
         0 => Some(OwnerKind::User),

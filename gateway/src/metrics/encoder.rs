@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 /// The longest value of a label in bytes.
 pub(super) const MAX_LABEL: usize = 128;
 
-/// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextFormat {
     /// Prometheus 0.0.4.
@@ -17,7 +16,6 @@ pub(crate) enum TextFormat {
 }
 
 impl TextFormat {
-    /// The type of the content.
     pub(crate) const fn media_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -26,7 +24,6 @@ impl TextFormat {
     }
 }
 
-/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A value that goes up and down.
@@ -54,7 +51,6 @@ pub(crate) struct Sample {
     suffix: &'static str,
     /// Names and values of the labels.
     pub(crate) labels: Vec<(&'static str, String)>,
-    /// The value.
     pub(crate) value: f64,
 }
 
@@ -93,9 +89,7 @@ impl Sample {
 pub(crate) struct Family {
     /// The name that Prometheus knows.
     pub(crate) name: String,
-    /// The kind.
     pub(crate) kind: Kind,
-    /// The description.
     pub(crate) help: String,
     /// The values, at least one.
     pub(crate) samples: Vec<Sample>,
@@ -173,7 +167,6 @@ impl Encoder {
         }
     }
 
-    /// The text.
     pub(crate) fn finish(mut self) -> String {
         if self.format == TextFormat::OpenMetrics {
             self.text.push_str("# EOF\n");

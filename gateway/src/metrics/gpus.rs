@@ -13,7 +13,6 @@ struct Gpu<'a> {
     device: &'a Device,
 }
 
-/// A metric of a GPU.
 struct GpuMetric {
     name: &'static str,
     kind: Kind,
@@ -21,7 +20,6 @@ struct GpuMetric {
     values: Values,
 }
 
-/// The values of a metric of one GPU.
 enum Values {
     /// At most one.
     One(fn(&GpuDocument) -> Option<f64>),
@@ -330,7 +328,6 @@ fn one_of(current: &str, words: &[&str]) -> Vec<(String, f64)> {
     flags.chain(other).collect()
 }
 
-/// The values that are known.
 fn known<const N: usize>(values: [(&str, Option<f64>); N]) -> Vec<(String, f64)> {
     let known = values.into_iter();
     known

@@ -27,7 +27,6 @@ struct ViewedGpu<'a> {
     energy: Option<u64>,
 }
 
-/// A metric with one value for each GPU.
 struct ViewMetric {
     name: &'static str,
     kind: Kind,

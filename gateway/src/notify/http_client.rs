@@ -34,11 +34,8 @@ const OWN_NAME: &str = concat!("gpukill-notify/", env!("CARGO_PKG_VERSION"));
 /// An answer, whatever its status.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
-    /// The status.
     pub(crate) status: StatusCode,
-    /// The headers.
     pub(crate) headers: HeaderMap,
-    /// The body.
     pub(crate) body: Bytes,
 }
 

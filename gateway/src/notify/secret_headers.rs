@@ -13,13 +13,9 @@ const MAX_HEADERS: usize = 32;
 const MIN_SECRET: usize = 6;
 
 /// Headers that the client writes itself.
+#[rustfmt::skip]
 const RESERVED: [&str; 7] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "host",
-    "te",
+    "connection", "content-encoding", "content-length", "content-type", "host", "te",
     "transfer-encoding",
 ];
 
@@ -84,12 +80,10 @@ impl SecretHeaders {
         }
     }
 
-    /// The headers.
     pub(crate) const fn all(&self) -> &HeaderMap {
         &self.0
     }
 
-    /// Whether there is a header.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -3,7 +3,7 @@
 //! of the gateway, and decides what they may do.
 
 use crate::daemon::{CallError, DaemonConnection, call};
-use crate::document::{self, Document};
+use crate::document::{self, Document, RouteAnswer};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::{Problem, exit_code};
@@ -88,11 +88,9 @@ pub(crate) struct ActRoute {
     pub(crate) method: ActMethod,
     /// How long the daemon may take.
     pub(crate) timeout: Duration,
-    /// Does it.
     pub(crate) run: ActFn,
 }
 
-/// The method of a route that acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ActMethod {
     /// Follows.
@@ -102,7 +100,7 @@ pub(crate) enum ActMethod {
 }
 
 /// Does what a request with these parameters and this body wants.
-pub(crate) type ActFn = fn(&mut ActContext<'_>, &Parameters, &[u8]) -> Result<Document, Problem>;
+pub(crate) type ActFn = fn(&mut ActContext<'_>, &Parameters, &[u8]) -> RouteAnswer;
 
 /// What an act is made with.
 pub(crate) struct ActContext<'a> {
@@ -206,7 +204,6 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// The value with this name.
 fn by_name<T: Copy>(key: &str, name: &str, known: &[(&str, T)]) -> Result<T, Problem> {
     let found = known.iter().find(|(it, _)| *it == name);
     found.map(|(_, value)| *value).ok_or_else(|| {
@@ -308,12 +305,7 @@ struct PlannedKill {
     plan: KillPlanDocument,
 }
 
-/// Plans a kill, and remembers the plan.
-pub(super) fn plan_kill(
-    context: &mut ActContext<'_>,
-    _: &Parameters,
-    body: &[u8],
-) -> Result<Document, Problem> {
+pub(super) fn plan_kill(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> RouteAnswer {
     let request = parse::<PlanBody>(body)?.into_request()?;
     let page = call!(context.daemon, PlanKill { request })?;
     let KillPlanPage {
@@ -352,11 +344,7 @@ struct ActBody {
 }
 
 /// Carries out a plan that this gateway has shown.
-pub(super) fn kill(
-    context: &mut ActContext<'_>,
-    _: &Parameters,
-    body: &[u8],
-) -> Result<Document, Problem> {
+pub(super) fn kill(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> RouteAnswer {
     let id = parse::<ActBody>(body)?.plan_id.parse::<u64>().ok();
     let known = id.and_then(|id| Some((id, context.known.plans.get(id)?)));
     let (id, plan) = known.ok_or_else(unknown_plan)?;
@@ -392,7 +380,7 @@ pub(super) fn kill_report(
     context: &mut ActContext<'_>,
     parameters: &Parameters,
     _: &[u8],
-) -> Result<Document, Problem> {
+) -> RouteAnswer {
     let operation = parameters.number(OPERATION).ok_or_else(Problem::internal)?;
     follow(context, OperationId(operation))
 }
@@ -407,7 +395,7 @@ struct FollowedKill {
     report: KillReportDocument,
 }
 
-fn follow(context: &mut ActContext<'_>, operation: OperationId) -> Result<Document, Problem> {
+fn follow(context: &mut ActContext<'_>, operation: OperationId) -> RouteAnswer {
     let KillReportPage {
         mut report,
         mut next,
@@ -503,11 +491,7 @@ impl From<&SnoozedRule> for SnoozedRuleDocument {
 }
 
 /// Postpones the end of a job after its owner was warned.
-pub(super) fn snooze(
-    context: &mut ActContext<'_>,
-    _: &Parameters,
-    body: &[u8],
-) -> Result<Document, Problem> {
+pub(super) fn snooze(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> RouteAnswer {
     let SnoozeBody { pid, dry_run } = parse(body)?;
     let is_dry_run = dry_run;
     let snoozed = call!(context.daemon, Snooze { pid, is_dry_run })?;
@@ -537,12 +521,7 @@ struct SetBody {
     dry_run: bool,
 }
 
-/// Sets the mode of the guard.
-pub(super) fn set_mode(
-    context: &mut ActContext<'_>,
-    _: &Parameters,
-    body: &[u8],
-) -> Result<Document, Problem> {
+pub(super) fn set_mode(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> RouteAnswer {
     let body: ModeBody = parse(body)?;
     let mode = by_name("mode", &body.mode, MODES)?;
     edit_rules(
@@ -554,11 +533,7 @@ pub(super) fn set_mode(
 }
 
 /// Sets one key of the guard's rules.
-pub(super) fn set_key(
-    context: &mut ActContext<'_>,
-    _: &Parameters,
-    body: &[u8],
-) -> Result<Document, Problem> {
+pub(super) fn set_key(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> RouteAnswer {
     let body: SetBody = parse(body)?;
     let edit = GuardEdit::SetKey {
         path: body.key,
@@ -584,7 +559,7 @@ fn edit_rules(
     edit: GuardEdit,
     revision: Option<String>,
     dry_run: bool,
-) -> Result<Document, Problem> {
+) -> RouteAnswer {
     let report = call!(
         context.daemon,
         EditRules {

@@ -5,7 +5,7 @@ use super::now::read_rules;
 use super::{GPU, USER, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
-use crate::document::Document;
+use crate::document::{Document, RouteAnswer};
 use crate::parameters::{
     Parameter, ParameterKind, Parameters, Place, SINCE, UNTIL, hours, limit, text,
 };
@@ -106,7 +106,6 @@ pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
     BY, BUCKETS, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
 ];
 
-/// The parameter of GPM for a GPU.
 const GPU_ID: Parameter = Parameter {
     name: "gpu_id",
     ..GPU
@@ -186,10 +185,7 @@ fn collect_pages<C: PartialEq + Copy>(
     }
 }
 
-pub(super) fn runs(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn runs(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let span = span(parameters, DAY)?;
     let filter = filter(parameters, span)?;
     let unit = match parameters.text(UNIT.name) {
@@ -224,10 +220,7 @@ pub(super) fn runs(
     Document::json(&document)
 }
 
-pub(super) fn samples(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn samples(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let span = span(parameters, DAY)?;
     let filter = filter(parameters, span)?;
     let mut document = SamplesDocument {
@@ -263,28 +256,19 @@ pub(super) fn samples(
     Document::json(&document)
 }
 
-pub(super) fn weekly(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn weekly(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let filter = filter(parameters, span(parameters, WEEKS)?)?;
     let summary = call!(context.daemon, AuditSummary { filter })?;
     Document::json(&WeeklyDocument::from(&summary))
 }
 
-pub(super) fn summary(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn summary(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let filter = filter(parameters, span(parameters, WEEK)?)?;
     let summary = call!(context.daemon, AuditSummary { filter })?;
     Document::json(&SummaryDocument::from(&summary))
 }
 
-pub(super) fn series(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn series(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let query = SeriesQuery {
         filter: filter(parameters, span(parameters, DAY)?)?,
         by: match parameters.text(BY.name) {
@@ -298,10 +282,7 @@ pub(super) fn series(
     Document::json(&SeriesDocument::from(&series))
 }
 
-pub(super) fn actions(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn actions(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let span = span(parameters, WEEK)?;
     let mut document = ActionsDocument {
         period: PeriodDocument::new(span.0, span.1),
@@ -327,10 +308,7 @@ pub(super) fn actions(
     Document::json(&document)
 }
 
-pub(super) fn timeline(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn timeline(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let span = span(parameters, DAY)?;
     let pid = number(parameters, PID);
     let mut document = EventsDocument {
@@ -360,10 +338,7 @@ pub(super) fn timeline(
     Document::json(&document)
 }
 
-pub(super) fn violations(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn violations(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let span = span(parameters, WEEK)?;
     let mut whole = None;
     // As for the client, `more` is not a member of this document.
@@ -388,10 +363,7 @@ pub(super) fn violations(
 }
 
 /// What the rules in force would have done in a period.
-pub(super) fn guard_replay(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn guard_replay(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let span = span(parameters, WEEK)?;
     let report = replay_rules(context, span)?;
     let text = read_rules(context)?.text;
@@ -399,7 +371,7 @@ pub(super) fn guard_replay(
 }
 
 /// What the rules in force would do now.
-pub(super) fn guard_test(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+pub(super) fn guard_test(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
     let text = read_rules(context)?.text;
     let now = Timestamp::from(SystemTime::now());
     let report = replay_rules(context, (now.plus_seconds(-test_seconds(&text)), now))?;
@@ -417,7 +389,7 @@ fn replay_rules(context: &mut CallContext, (since, until): Span) -> Result<Repla
 
 /// The document. A replay ignores the milder policies of users, so they are applied here, as the
 /// client does.
-fn replay_document(mut report: ReplayReport, text: &str) -> Result<Document, Problem> {
+fn replay_document(mut report: ReplayReport, text: &str) -> RouteAnswer {
     if let Ok(rules) = parse(text) {
         let rules = CompiledRules::new(rules);
         for open in &mut report.open {

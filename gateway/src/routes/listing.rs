@@ -2,7 +2,7 @@
 
 use super::{GPU, PID, USER, number};
 use crate::access::Access;
-use crate::document::Document;
+use crate::document::{Document, RouteAnswer};
 use crate::parameters::{Parameter, Parameters, Place, text};
 use crate::problem::Problem;
 use crate::upstream::Frame;
@@ -28,11 +28,7 @@ pub(super) const PROCESS_PARAMETERS: &[Parameter] = &[
 ];
 
 /// The selected GPUs; without their largest process for a caller that may see only numbers.
-pub(super) fn gpus(
-    frame: &Frame,
-    parameters: &Parameters,
-    access: Access,
-) -> Result<Document, Problem> {
+pub(super) fn gpus(frame: &Frame, parameters: &Parameters, access: Access) -> RouteAnswer {
     let mut list = GpuListDocument::from(select(frame, parameters)?);
     if access < Access::Look {
         for gpu in &mut list.gpus {
@@ -44,12 +40,7 @@ pub(super) fn gpus(
     Document::json(&list)
 }
 
-/// The selected processes.
-pub(super) fn processes(
-    frame: &Frame,
-    parameters: &Parameters,
-    _: Access,
-) -> Result<Document, Problem> {
+pub(super) fn processes(frame: &Frame, parameters: &Parameters, _: Access) -> RouteAnswer {
     Document::json(&ProcessListDocument::from(select(frame, parameters)?))
 }
 

@@ -3,7 +3,7 @@
 use super::{PID, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
-use crate::document::Document;
+use crate::document::{Document, RouteAnswer};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
 use gpukill_policy::rogue::advice::{Advice, advice};
@@ -30,17 +30,17 @@ pub(super) const SCAN_HOURS: Parameter = Parameter {
     summary: "also processes that used a GPU in the last N hours",
 };
 
-pub(super) fn status(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+pub(super) fn status(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
     let status = call!(context.daemon, Status {})?;
     Document::json(&StatusDocument::from(&status))
 }
 
-pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
     let status = call!(context.daemon, Status {})?;
     Document::json(&GuardDocument::from(&status.guard))
 }
 
-pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
+pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
     Document::json(&read_rules(context)?)
 }
 
@@ -68,10 +68,7 @@ pub(super) fn read_rules(context: &mut CallContext) -> Result<RulesTextDocument,
     }
 }
 
-pub(super) fn holders(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn holders(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let selected = parameters
         .text("gpu")
         .map(|typed| selected_devices(context, typed));
@@ -115,19 +112,13 @@ fn selected_devices(context: &CallContext, typed: &str) -> Result<Vec<DeviceId>,
     Ok(chosen.map(|(_, device)| device.id.clone()).collect())
 }
 
-pub(super) fn explain(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn explain(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let pid = number(parameters, PID).ok_or_else(Problem::internal)?;
     let explained = call!(context.daemon, Explain { pid })?;
     Document::json(&ExplainDocument::from(&explained))
 }
 
-pub(super) fn rogue(
-    context: &mut CallContext,
-    parameters: &Parameters,
-) -> Result<Document, Problem> {
+pub(super) fn rogue(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
     let hours = number(parameters, SCAN_HOURS).unwrap_or_default();
     let report = call!(context.daemon, Scan { hours })?;
     Document::json(&ScanDocument::new(&report, |finding| {

@@ -60,7 +60,6 @@ impl HttpUrl {
         joined
     }
 
-    /// Whether the connection is encrypted.
     pub(crate) const fn is_encrypted(&self) -> bool {
         self.is_encrypted
     }
@@ -70,7 +69,6 @@ impl HttpUrl {
         &self.host
     }
 
-    /// The port.
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }

@@ -64,7 +64,6 @@ pub(super) fn join_pids(pids: &[u32]) -> String {
     }
 }
 
-/// Selects the singular or the plural.
 pub(super) fn singular_or_plural<'a>(number: usize, one: &'a str, several: &'a str) -> &'a str {
     if number == 1 { one } else { several }
 }

@@ -4,83 +4,35 @@
 const NAME_MAX: usize = 15;
 
 /// Services that monitor devices for all users and hold no device memory.
+#[rustfmt::skip]
 const SERVICES: &[&str] = &[
-    "dcgm-exporter",
-    "gpukilld",
-    "nv-fabricmanager",
-    "nv-hostengine",
-    "nvidia-persistenced",
-    "nvidia-powerd",
-    "nvidia_gpu_exporter",
-    "nvsm_core",
+    "dcgm-exporter", "gpukilld", "nv-fabricmanager", "nv-hostengine", "nvidia-persistenced",
+    "nvidia-powerd", "nvidia_gpu_exporter", "nvsm_core",
 ];
 
 /// Tools with which people monitor devices.
+#[rustfmt::skip]
 const TOOLS: &[&str] = &[
-    "all-smi",
-    "dcgmi",
-    "dcgmproftester",
-    "gpukillctl",
-    "gpustat",
-    "nvidia-smi",
-    "nvitop",
-    "nvtop",
+    "all-smi", "dcgmi", "dcgmproftester", "gpukillctl", "gpustat", "nvidia-smi", "nvitop", "nvtop",
 ];
 
 /// Programs through which people log in, and that keep their sessions.
+#[rustfmt::skip]
 const LOGINS: &[&str] = &[
-    "(sd-pam)",
-    "agetty",
-    "dropbear",
-    "getty",
-    "init",
-    "login",
-    "mingetty",
-    "sshd",
-    "sshd-auth",
-    "sshd-session",
-    "systemd",
-    "systemd-logind",
-    "xrdp",
-    "xrdp-sesman",
+    "(sd-pam)", "agetty", "dropbear", "getty", "init", "login", "mingetty", "sshd", "sshd-auth",
+    "sshd-session", "systemd", "systemd-logind", "xrdp", "xrdp-sesman",
 ];
 
 /// Display servers, compositors and the programs that start them.
+#[rustfmt::skip]
 const DISPLAYS: &[&str] = &[
-    "Hyprland",
-    "X",
-    "Xorg",
-    "Xvnc",
-    "Xwayland",
-    "cinnamon",
-    "cosmic-comp",
-    "gamescope",
-    "gdm",
-    "gdm-session-worker",
-    "gdm-wayland-session",
-    "gdm-x-session",
-    "gdm3",
-    "gnome-session-binary",
-    "gnome-shell",
-    "greetd",
-    "kwin_wayland",
-    "kwin_x11",
-    "labwc",
-    "lightdm",
-    "mutter",
-    "niri",
-    "nxagent",
-    "plasmashell",
-    "sddm",
-    "sddm-greeter",
-    "sddm-helper",
-    "sway",
-    "wayfire",
-    "weston",
+    "Hyprland", "X", "Xorg", "Xvnc", "Xwayland", "cinnamon", "cosmic-comp", "gamescope", "gdm",
+    "gdm-session-worker", "gdm-wayland-session", "gdm-x-session", "gdm3", "gnome-session-binary",
+    "gnome-shell", "greetd", "kwin_wayland", "kwin_x11", "labwc", "lightdm", "mutter", "niri",
+    "nxagent", "plasmashell", "sddm", "sddm-greeter", "sddm-helper", "sway", "wayfire", "weston",
     "xfwm4",
 ];
 
-/// The MPS server and its control program.
 const MPS: &[&str] = &["nvidia-cuda-mps-server", "nvidia-cuda-mps-control"];
 
 /// Programs that adopt orphaned processes, in a session or a container.
@@ -94,18 +46,10 @@ const REAPERS: &[&str] = &[
 ];
 
 /// Programs that run containers and jobs of others.
+#[rustfmt::skip]
 const RUNTIMES: &[&str] = &[
-    "conmon",
-    "containerd",
-    "containerd-shim",
-    "containerd-shim-runc-v2",
-    "crun",
-    "dockerd",
-    "kubelet",
-    "podman",
-    "runc",
-    "slurmd",
-    "slurmstepd",
+    "conmon", "containerd", "containerd-shim", "containerd-shim-runc-v2", "crun", "dockerd",
+    "kubelet", "podman", "runc", "slurmd", "slurmstepd",
 ];
 
 /// Whether a process of this name monitors devices and holds no device memory.

@@ -1,15 +1,10 @@
 //! Reads the script or module that Python or Node runs from the arguments.
 
 /// Long options that take the next argument.
+#[rustfmt::skip]
 const OPTIONS_WITH_ARGUMENT: &[&str] = &[
-    "check-hash-based-pycs",
-    "conditions",
-    "env-file",
-    "experimental-loader",
-    "import",
-    "loader",
-    "require",
-    "title",
+    "check-hash-based-pycs", "conditions", "env-file", "experimental-loader", "import", "loader",
+    "require", "title",
 ];
 
 /// The program that an interpreter runs.

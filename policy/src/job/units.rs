@@ -4,60 +4,22 @@ use gpukill_proto::model::Unit;
 
 /// Services that host other work: the name before `.service` and before the `@…` of a
 /// template.
+#[rustfmt::skip]
 const SERVICES: &[&str] = &[
     // Login services.
-    "amazon-ssm-agent",
-    "autovt",
-    "console-getty",
-    "container-getty",
-    "dropbear",
-    "getty",
-    "mosh",
-    "serial-getty",
-    "ssh",
-    "sshd",
-    "tailscaled",
-    "teleport",
-    "ttyd",
+    "amazon-ssm-agent", "autovt", "console-getty", "container-getty", "dropbear", "getty", "mosh",
+    "serial-getty", "ssh", "sshd", "tailscaled", "teleport", "ttyd",
     // Schedulers of timed commands.
-    "anacron",
-    "atd",
-    "cron",
-    "crond",
-    "cronie",
-    "fcron",
+    "anacron", "atd", "cron", "crond", "cronie", "fcron",
     // Supervisors of configured programs.
-    "supervisor",
-    "supervisord",
+    "supervisor", "supervisord",
     // Batch schedulers that give their jobs no control groups of their own.
-    "condor",
-    "lsfd",
-    "pbs",
-    "pbs_jobs",
-    "pbs_mom",
-    "sge_execd",
-    "sgeexecd",
-    "slurmd",
-    "slurmstepd",
+    "condor", "lsfd", "pbs", "pbs_jobs", "pbs_mom", "sge_execd", "sgeexecd", "slurmd", "slurmstepd",
     // Multiplexers, editors and terminals of people.
-    "code-server",
-    "code-tunnel",
-    "rstudio-server",
-    "screen",
-    "tmux",
-    "gnome-terminal-server",
+    "code-server", "code-tunnel", "rstudio-server", "screen", "tmux", "gnome-terminal-server",
     // Desktops.
-    "display-manager",
-    "gdm",
-    "gdm3",
-    "greetd",
-    "lightdm",
-    "ly",
-    "lxdm",
-    "nxserver",
-    "sddm",
-    "vncserver",
-    "xdm",
+    "display-manager", "gdm", "gdm3", "greetd", "lightdm", "ly", "lxdm", "nxserver", "sddm",
+    "vncserver", "xdm",
     // The systemd instance of a user.
     "user",
 ];

@@ -2,7 +2,7 @@
 
 use super::device_use::ProcessDeviceUse;
 use super::{KillContext, ProcessInfo};
-use crate::access::{Operation, Ruling, check};
+use crate::access::may_read_command;
 use crate::select::{
     DeviceName, compile_glob, compile_pattern, names_user, names_user_or_owner, select_devices,
 };
@@ -38,7 +38,6 @@ pub(super) struct Conditions<'a> {
     filter: Option<Regex>,
     command: Option<Regex>,
     image: Option<Regex>,
-    /// The selected devices.
     gpus: Option<BTreeSet<&'a DeviceId>>,
 }
 
@@ -78,7 +77,6 @@ impl<'a> Conditions<'a> {
         })
     }
 
-    /// Whether all conditions hold.
     pub(super) fn evaluate(
         &self,
         process: &ProcessInfo,
@@ -124,7 +122,6 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Whether the process uses one device for which all device conditions hold.
     fn device(&self, used: &ProcessDeviceUse<'_>, context: &KillContext<'_>) -> ConditionResult {
         let selector = self.selector;
         if self.gpus.is_none() && selector.vendors.is_empty() && selector.min_memory.is_none() {
@@ -210,13 +207,11 @@ impl<'a> Conditions<'a> {
 
 /// The command line, as far as the caller may see it.
 pub(super) fn visible_command(process: &ProcessInfo, context: &KillContext<'_>) -> Reading<String> {
-    let operation = Operation::ReadCommand {
-        owner: process.lineage.uid,
-        namespace_owner: process.namespace_owner.known().copied().flatten(),
-    };
-    match check(context.caller, operation, context.roles) {
-        Ruling::Allow => process.command.clone(),
-        Ruling::Deny(_) => Reading::Withheld,
+    let namespace_owner = process.namespace_owner.known().copied().flatten();
+    let owners = (process.lineage.uid, namespace_owner);
+    match may_read_command(context.caller, owners, context.roles) {
+        true => process.command.clone(),
+        false => Reading::Withheld,
     }
 }
 

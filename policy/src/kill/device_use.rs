@@ -17,7 +17,6 @@ pub fn device_users(snapshot: &Snapshot, holders: &[DeviceHolders]) -> BTreeSet<
     device_use(snapshot, holders).into_keys().into_set()
 }
 
-/// The device use of one process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProcessDeviceUse<'a> {
     /// Its entries in the lists of drivers.

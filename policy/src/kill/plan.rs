@@ -11,9 +11,7 @@ use super::signals::signal_sequence;
 use super::{KillContext, ProcessInfo, ProcessTable};
 use crate::access::{Operation, Ruling, check};
 use crate::memory::{Sharing, combined_memory};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, SortIndirect as _};
 use gpukill_proto::kill::{
     KillPlan, KillRequest, KillScope, KillTarget, PlannedAction, ProtectionReason, Reaper,
     RemainingJob, TargetMemory,
@@ -70,7 +68,6 @@ pub fn plan(
 /// How a process became part of a plan.
 #[derive(Debug, Default)]
 struct PlannedProcess {
-    /// Whether the request names it.
     named: bool,
     /// The vendors of the devices for which it is ended.
     vendors: BTreeSet<Vendor>,

@@ -198,7 +198,6 @@ fn disallow(document: &mut DocumentMut, by: AllowKind, what: &str) -> Result<(),
     }
 }
 
-/// The entries of this list.
 fn allow_list(document: &mut DocumentMut, by: AllowKind) -> Vec<String> {
     let list = existing_table(document, PATTERNS).and_then(|it| it.get(by.key()));
     let list = list.and_then(Item::as_array);

@@ -1,7 +1,6 @@
 //! Tracks which findings were reported: each once, and again only when it gets worse.
 
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{Risk, RogueFinding, Threat, Verdict};
 use gpukill_proto::units::Timestamp;

@@ -34,11 +34,9 @@ pub struct IndicatorKind {
     pub corroborates: &'static [Threat],
     /// Why it counts, as a sentence for people.
     pub why: &'static str,
-    /// Detects the indicator.
     pub(super) detect: fn(&Suspect, &RogueRules) -> Option<IndicatorMatch>,
 }
 
-/// A detected indicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndicatorMatch {
     /// In thousandths.
@@ -81,187 +79,75 @@ use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
 /// All kinds of indicators.
 #[must_use]
 pub const fn indicator_kinds() -> &'static [IndicatorKind] {
-    &KINDS
+    KINDS
 }
 
-static KINDS: [IndicatorKind; 22] = [
-    IndicatorKind {
-        name: "pool_on_command_line",
-        family: A,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "only miners are given the address of a mining pool",
-        detect: command_line::pool_on_command_line,
-    },
-    IndicatorKind {
-        name: "miner_options",
-        family: A,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "only miners have these options",
-        detect: command_line::miner_options,
-    },
-    IndicatorKind {
-        name: "miner_name",
-        family: A,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "it has the exact name of a known miner",
-        detect: identity::miner_name,
-    },
-    IndicatorKind {
-        name: "miner_hash",
-        family: A,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "its executable has the hash of a miner that the admin listed",
-        detect: identity::miner_hash,
-    },
-    IndicatorKind {
-        name: "miner_library",
-        family: A,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "it has loaded a library of a known miner",
-        detect: identity::miner_library,
-    },
-    IndicatorKind {
-        name: "miner_api",
-        family: A,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "it listens on the port of a miner's control interface",
-        detect: network::miner_api,
-    },
-    IndicatorKind {
-        name: "pool_port",
-        family: B,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "it is connected to a port that almost only mining pools use",
-        detect: network::pool_port,
-    },
-    IndicatorKind {
-        name: "executable_location",
-        family: B,
-        threats: &[SuspiciousProcess],
-        corroborates: &[CryptoMiner],
-        why: "programs that should leave no trace are often placed there",
-        detect: origin::executable_location,
-    },
-    IndicatorKind {
-        name: "kernel_thread_name",
-        family: B,
-        threats: &[SuspiciousProcess],
-        corroborates: &[CryptoMiner],
-        why: "it has the name of a kernel thread, which has no executable",
-        detect: origin::kernel_thread_name,
-    },
-    IndicatorKind {
-        name: "system_name_elsewhere",
-        family: B,
-        threats: &[SuspiciousProcess],
-        corroborates: &[CryptoMiner],
-        why: "it has the name of a system program, but its executable lies elsewhere",
-        detect: identity::system_name_elsewhere,
-    },
-    IndicatorKind {
-        name: "python_without_modules",
-        family: B,
-        threats: &[SuspiciousProcess],
-        corroborates: &[CryptoMiner],
-        why: "it has the name of Python, but has loaded no Python module",
-        detect: identity::python_without_modules,
-    },
-    IndicatorKind {
-        name: "started_by_a_server",
-        family: B,
-        threats: &[SuspiciousProcess],
-        corroborates: &[CryptoMiner],
-        why: "web servers and databases that start programs have often been compromised",
-        detect: origin::started_by_server,
-    },
-    IndicatorKind {
-        name: "started_by_cron",
-        family: C,
-        threats: &[],
-        corroborates: &[CryptoMiner],
-        why: "no person was present when it was started",
-        detect: origin::started_by_cron,
-    },
-    IndicatorKind {
-        name: "mining_load",
-        family: C,
-        threats: &[CryptoMiner],
-        corroborates: &[],
-        why: "miners saturate a device with constant memory and without libraries of other work",
-        detect: load::mining_load,
-    },
-    IndicatorKind {
-        name: "full_load",
-        family: C,
-        threats: &[],
-        corroborates: &[CryptoMiner],
-        why: "it saturates a device",
-        detect: load::full_load,
-    },
-    IndicatorKind {
-        name: "through_tor",
-        family: C,
-        threats: &[],
-        corroborates: &[CryptoMiner],
-        why: "it hides its network peers",
-        detect: network::through_tor,
-    },
-    IndicatorKind {
-        name: "lasting_connection",
-        family: C,
-        threats: &[],
-        corroborates: &[CryptoMiner],
-        why: "it stays connected to the outside during this load and serves no clients",
-        detect: network::lasting_connection,
-    },
-    IndicatorKind {
-        name: "held_for_nothing",
-        family: B,
-        threats: &[ResourceAbuser],
-        corroborates: &[],
-        why: "a device that is held without use is not available to others",
-        detect: load::held_for_nothing,
-    },
-    IndicatorKind {
-        name: "memory_hog",
-        family: B,
-        threats: &[ResourceAbuser],
-        corroborates: &[],
-        why: "it holds more device memory than is usual here",
-        detect: load::memory_hog,
-    },
-    IndicatorKind {
-        name: "runaway",
-        family: C,
-        threats: &[ResourceAbuser],
-        corroborates: &[],
-        why: "it works at full load for longer than is usual here",
-        detect: load::runaway,
-    },
-    IndicatorKind {
-        name: "refused",
-        family: B,
-        threats: &[SuspiciousProcess, ResourceAbuser],
-        corroborates: &[],
-        why: "it was refused a device by the admin's rules, and tried again",
-        detect: origin::repeated_refusals,
-    },
-    IndicatorKind {
-        name: "sent_much",
-        family: B,
-        threats: &[DataExfiltrator],
-        corroborates: &[],
-        why: "its own network namespace has sent more than is usual here",
-        detect: network::sent_much,
-    },
-];
+/// Defines [`KINDS`]: the name, the family, the threats that it indicates, those that it supports,
+/// its function, and why it counts.
+macro_rules! kinds {
+    ($(
+        $name:ident $family:ident [$($threat:ident),*] [$($supported:ident),*] $detect:path,
+            $why:literal;
+    )+) => {
+        const KINDS: &[IndicatorKind] = &[$(
+            IndicatorKind {
+                name: stringify!($name),
+                family: $family,
+                threats: &[$($threat),*],
+                corroborates: &[$($supported),*],
+                why: $why,
+                detect: $detect,
+            },
+        )+];
+    };
+}
+
+kinds! {
+    pool_on_command_line A [CryptoMiner] [] command_line::pool_on_command_line,
+        "only miners are given the address of a mining pool";
+    miner_options A [CryptoMiner] [] command_line::miner_options,
+        "only miners have these options";
+    miner_name A [CryptoMiner] [] identity::miner_name,
+        "it has the exact name of a known miner";
+    miner_hash A [CryptoMiner] [] identity::miner_hash,
+        "its executable has the hash of a miner that the admin listed";
+    miner_library A [CryptoMiner] [] identity::miner_library,
+        "it has loaded a library of a known miner";
+    miner_api A [CryptoMiner] [] network::miner_api,
+        "it listens on the port of a miner's control interface";
+    pool_port B [CryptoMiner] [] network::pool_port,
+        "it is connected to a port that almost only mining pools use";
+    executable_location B [SuspiciousProcess] [CryptoMiner] origin::executable_location,
+        "programs that should leave no trace are often placed there";
+    kernel_thread_name B [SuspiciousProcess] [CryptoMiner] origin::kernel_thread_name,
+        "it has the name of a kernel thread, which has no executable";
+    system_name_elsewhere B [SuspiciousProcess] [CryptoMiner] identity::system_name_elsewhere,
+        "it has the name of a system program, but its executable lies elsewhere";
+    python_without_modules B [SuspiciousProcess] [CryptoMiner] identity::python_without_modules,
+        "it has the name of Python, but has loaded no Python module";
+    started_by_a_server B [SuspiciousProcess] [CryptoMiner] origin::started_by_server,
+        "web servers and databases that start programs have often been compromised";
+    started_by_cron C [] [CryptoMiner] origin::started_by_cron,
+        "no person was present when it was started";
+    mining_load C [CryptoMiner] [] load::mining_load,
+        "miners saturate a device with constant memory and without libraries of other work";
+    full_load C [] [CryptoMiner] load::full_load,
+        "it saturates a device";
+    through_tor C [] [CryptoMiner] network::through_tor,
+        "it hides its network peers";
+    lasting_connection C [] [CryptoMiner] network::lasting_connection,
+        "it stays connected to the outside during this load and serves no clients";
+    held_for_nothing B [ResourceAbuser] [] load::held_for_nothing,
+        "a device that is held without use is not available to others";
+    memory_hog B [ResourceAbuser] [] load::memory_hog,
+        "it holds more device memory than is usual here";
+    runaway C [ResourceAbuser] [] load::runaway,
+        "it works at full load for longer than is usual here";
+    refused B [SuspiciousProcess, ResourceAbuser] [] origin::repeated_refusals,
+        "it was refused a device by the admin's rules, and tried again";
+    sent_much B [DataExfiltrator] [] network::sent_much,
+        "its own network namespace has sent more than is usual here";
+}
 
 #[cfg(test)]
 mod tests {

@@ -12,44 +12,18 @@ use gpukill_proto::settings::closest_name;
 use std::collections::BTreeSet;
 
 /// Programs that run code of others: their names match any program.
+#[rustfmt::skip]
 const INTERPRETERS: [&str; 16] = [
-    "R",
-    "bash",
-    "dash",
-    "java",
-    "julia",
-    "jupyter",
-    "jupyter-lab",
-    "lua",
-    "node",
-    "perl",
-    "php",
-    "python",
-    "ruby",
-    "sh",
-    "sleep",
-    "zsh",
+    "R", "bash", "dash", "java", "julia", "jupyter", "jupyter-lab", "lua", "node", "perl", "php",
+    "python", "ruby", "sh", "sleep", "zsh",
 ];
 
 /// Words on the command lines of honest GPU work, besides the names of interpreters.
 /// The first four are among the patterns of gpu-kill.
+#[rustfmt::skip]
 const COMMON_WORDS: [&str; 16] = [
-    "cuda",
-    "opencl",
-    "hash",
-    "miner",
-    "docker",
-    "gpu",
-    "pytorch",
-    "ray",
-    "rocm",
-    "ssh",
-    "tensorflow",
-    "torch",
-    "torchrun",
-    "train",
-    "vllm",
-    "worker",
+    "cuda", "opencl", "hash", "miner", "docker", "gpu", "pytorch", "ray", "rocm", "ssh",
+    "tensorflow", "torch", "torchrun", "train", "vllm", "worker",
 ];
 
 /// Ports of other services, by the IANA registry, and ports of Jupyter, `TensorBoard`

@@ -5,9 +5,7 @@ use super::suspect::{DeviceLoad, HeldMemory, UtilizationShares};
 use crate::guard::sample::GuardSample;
 use crate::round_robin::interleave;
 use crate::usage::RunUsage;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
@@ -55,7 +53,6 @@ pub struct LoadTracker {
     processes: BTreeMap<ProcessKey, ProcessHistory>,
 }
 
-/// The history of one process.
 #[derive(Debug, Clone)]
 struct ProcessHistory {
     owner: Option<(Option<u32>, String)>,

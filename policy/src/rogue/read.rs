@@ -6,8 +6,9 @@
 use super::rules::{AllowEntry, AllowMatch, RogueRules};
 use gpukill_proto::rogue::Share;
 use gpukill_proto::service::MAX_RULES_BYTES;
+use gpukill_proto::setting_keys;
 use gpukill_proto::settings::value::{choice_error, number, text};
-use gpukill_proto::settings::{self, Key, SettingMistake};
+use gpukill_proto::settings::{self, SettingMistake};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 use toml::Value;
@@ -50,115 +51,53 @@ pub fn print_defaults() -> String {
     settings::print_defaults(KEYS)
 }
 
-const fn key(
-    section: &'static str,
-    name: &'static str,
-    default: &'static str,
-    help: &'static str,
-    set: fn(&mut RogueRules, &Value) -> Result<(), String>,
-) -> Key<RogueRules> {
-    Key {
-        section,
-        name,
-        variable: "",
-        default,
-        help,
-        set,
-    }
-}
+setting_keys! {
+    /// Every key.
+    pub const KEYS: RogueRules;
 
-const WEIGHTS: &str = "scoring.threat_weights";
-const THRESHOLDS: &str = "scoring.risk_thresholds";
-
-/// Every key.
-pub const KEYS: &[Key<RogueRules>] = &[
-    key(
-        "detection",
-        "max_memory_usage_gb",
-        "0",
+    ["detection"]
+    max_memory_usage_gb = "0",
         "A process that constantly holds more device memory, in GiB, is a memory hog. 0\n\
          disables the limit.",
         |rules, value| {
             let gib = decimal(value, 0.0, 1e6)?;
             rules.detection.max_memory = (gib > 0.0).then(|| gib_to_bytes(gib));
             Ok(())
-        },
-    ),
-    key(
-        "detection",
-        "max_utilization_pct",
-        "95",
+        };
+    max_utilization_pct = "95",
         "A process with a higher mean utilization for max_duration_hours may be a\n\
          runaway.",
-        |rules, value| {
-            let percent = decimal(value, 0.0, 100.0)?;
-            rules.detection.max_utilization = Percent(round_to_u32(percent));
-            Ok(())
-        },
-    ),
-    key(
-        "detection",
-        "max_duration_hours",
-        "24",
+        |rules, value| decimal(value, 0.0, 100.0)
+            .map(|percent| rules.detection.max_utilization = Percent(round_to_u32(percent)));
+    max_duration_hours = "24",
         "A process that holds a device idle for longer, or works for longer without end,\n\
          is reported.",
         |rules, value| {
             let hours = decimal(value, 0.0, 1e6)?;
             rules.detection.max_duration = Duration::from_secs_f64(hours * 3_600.0);
             Ok(())
-        },
-    ),
-    key(
-        "detection",
-        "max_sent_gb",
-        "100",
+        };
+    max_sent_gb = "100",
         "A process may exfiltrate data if its own network namespace sends more, in GiB.",
-        |rules, value| {
-            rules.detection.max_sent = gib_to_bytes(decimal(value, 0.0, 1e9)?);
-            Ok(())
-        },
-    ),
-    key(
-        "detection",
-        "min_confidence_threshold",
-        "0.5",
+        |rules, value| decimal(value, 0.0, 1e9)
+            .map(|gib| rules.detection.max_sent = gib_to_bytes(gib));
+    min_confidence_threshold = "0.5",
         "Verdicts of lower confidence are not reported: from 0 to 1.",
-        |rules, value| {
-            rules.detection.min_confidence = share(value)?;
-            Ok(())
-        },
-    ),
-    key(
-        "patterns",
-        "crypto_miner_patterns",
-        "[]",
+        |rules, value| share(value).map(|share| rules.detection.min_confidence = share);
+
+    ["patterns"]
+    crypto_miner_patterns = "[]",
         "Arguments that only miners have, in addition to the known ones: whole words of a\n\
          command line.",
-        |rules, value| {
-            rules.patterns.arguments = texts(value)?;
-            Ok(())
-        },
-    ),
-    key(
-        "patterns",
-        "suspicious_process_names",
-        "[]",
+        |rules, value| texts(value).map(|words| rules.patterns.arguments = words);
+    suspicious_process_names = "[]",
         "Names of mining programs in addition to the known ones: whole names.",
-        |rules, value| {
-            rules.patterns.miners = texts(value)?;
-            Ok(())
-        },
-    ),
-    key(
-        "patterns",
-        "miner_sha256",
-        "[]",
+        |rules, value| texts(value).map(|names| rules.patterns.miners = names);
+    miner_sha256 = "[]",
         "SHA-256 of miners' programs: 64 hexadecimal digits each.",
         |rules, value| {
-            let hashes = texts(value)?
-                .into_iter()
-                .map(|hash| hash.to_ascii_lowercase());
-            let hashes: Vec<String> = hashes.collect();
+            let hashes = texts(value)?.into_iter();
+            let hashes: Vec<String> = hashes.map(|hash| hash.to_ascii_lowercase()).collect();
             let is_one = |hash: &String| {
                 hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
             };
@@ -169,12 +108,8 @@ pub const KEYS: &[Key<RogueRules>] = &[
             }
             rules.patterns.sha256 = hashes;
             Ok(())
-        },
-    ),
-    key(
-        "patterns",
-        "pool_ports",
-        "[]",
+        };
+    pool_ports = "[]",
         "Ports of mining pools in addition to the known ones.",
         |rules, value| {
             let ports = list(value)?.iter();
@@ -184,33 +119,19 @@ pub const KEYS: &[Key<RogueRules>] = &[
             });
             rules.patterns.ports = ports.collect::<Result<_, String>>()?;
             Ok(())
-        },
-    ),
-    key(
-        "patterns",
-        "user_whitelist",
-        "[]",
+        };
+    user_whitelist = "[]",
         "Processes of these users are not reported.",
-        |rules, value| {
-            add_allow_entries(rules, value, |user| AllowEntry {
-                by: AllowMatch::User,
-                user: Some(user),
-            })
-        },
-    ),
-    key(
-        "patterns",
-        "process_whitelist",
-        "[]",
+        |rules, value| add_allow_entries(rules, value, |user| AllowEntry {
+            by: AllowMatch::User,
+            user: Some(user),
+        });
+    process_whitelist = "[]",
         "Processes that are not reported, by their whole name, or \"name@user\" for one\n\
          user. A process chooses its name, so near-proof (family A) is reported all the\n\
          same.",
-        |rules, value| add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Process)),
-    ),
-    key(
-        "patterns",
-        "executable_whitelist",
-        "[]",
+        |rules, value| add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Process));
+    executable_whitelist = "[]",
         "Programs that are not reported, by their path, or \"path@user\". Not applied in\n\
          containers and other user namespaces, where any file may have this path.",
         |rules, value| {
@@ -220,78 +141,39 @@ pub const KEYS: &[Key<RogueRules>] = &[
                 ));
             }
             add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Executable))
-        },
-    ),
-    key(
-        "patterns",
-        "image_whitelist",
-        "[]",
+        };
+    image_whitelist = "[]",
         "Containers that are not reported, by their whole image, or \"image@user\".",
-        |rules, value| add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Image)),
-    ),
-    key(
-        WEIGHTS,
-        "crypto_miner",
-        "1.0",
+        |rules, value| add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Image));
+
+    ["scoring.threat_weights"]
+    crypto_miner = "1.0",
         "Weight of each threat, from 0 to 1: the score is the confidence times this\n\
          weight.",
-        |rules, value| set_weight(rules, 0, value),
-    ),
-    key(WEIGHTS, "suspicious_process", "0.8", "", |rules, value| {
-        set_weight(rules, 1, value)
-    }),
-    key(WEIGHTS, "resource_abuser", "0.6", "", |rules, value| {
-        set_weight(rules, 2, value)
-    }),
-    key(WEIGHTS, "data_exfiltrator", "0.9", "", |rules, value| {
-        set_weight(rules, 3, value)
-    }),
-    key(
-        THRESHOLDS,
-        "critical",
-        "0.9",
+        |rules, value| share(value).map(|share| rules.weights[0] = share);
+    suspicious_process = "0.8", "", |rules, v| share(v).map(|share| rules.weights[1] = share);
+    resource_abuser = "0.6", "", |rules, v| share(v).map(|share| rules.weights[2] = share);
+    data_exfiltrator = "0.9", "", |rules, v| share(v).map(|share| rules.weights[3] = share);
+
+    ["scoring.risk_thresholds"]
+    critical = "0.9",
         "Lowest score of each risk.",
-        |rules, value| set_threshold(rules, 3, value),
-    ),
-    key(THRESHOLDS, "high", "0.7", "", |rules, value| {
-        set_threshold(rules, 2, value)
-    }),
-    key(THRESHOLDS, "medium", "0.5", "", |rules, value| {
-        set_threshold(rules, 1, value)
-    }),
-    key(THRESHOLDS, "low", "0.3", "", |rules, value| {
-        set_threshold(rules, 0, value)
-    }),
-    key(
-        "metadata",
-        "version",
-        "\"1\"",
+        |rules, value| share(value).map(|share| rules.thresholds[3] = share);
+    high = "0.7", "", |rules, v| share(v).map(|share| rules.thresholds[2] = share);
+    medium = "0.5", "", |rules, v| share(v).map(|share| rules.thresholds[1] = share);
+    low = "0.3", "", |rules, v| share(v).map(|share| rules.thresholds[0] = share);
+
+    ["metadata"]
+    version = "\"1\"",
         "Version of the file format, and time of the last change by gpukillctl.",
         |_, value| match text(value)?.as_str() {
             "1" | "1.0" | "1.0.0" => Ok(()),
             other => Err(choice_error(&format_args!("{other:?}"), &["\"1\""])),
-        },
-    ),
-    key(
-        "metadata",
-        "last_modified",
-        "",
-        "",
-        |_, value| match value {
-            Value::Datetime(_) => Ok(()),
-            _ => text(value).map(drop),
-        },
-    ),
-];
-
-fn set_weight(rules: &mut RogueRules, at: usize, value: &Value) -> Result<(), String> {
-    rules.weights[at] = share(value)?;
-    Ok(())
-}
-
-fn set_threshold(rules: &mut RogueRules, at: usize, value: &Value) -> Result<(), String> {
-    rules.thresholds[at] = share(value)?;
-    Ok(())
+        };
+    last_modified = "", "", |_, value| match value {
+        Value::Datetime(_) => Ok(()),
+        _ => text(value).map(drop),
+    };
 }
 
 /// Adds entries: several keys contribute to the allow list.

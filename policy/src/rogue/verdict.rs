@@ -131,7 +131,6 @@ fn sort_indicators(indicators: &mut [Indicator]) {
     indicators.sort_indirect_by_key(|indicator| (Reverse(indicator.weight), indicator.family));
 }
 
-/// The weighted result for a threat.
 struct WeightedThreat {
     threat: Threat,
     confidence: Share,

@@ -120,54 +120,44 @@ pub struct RunGpu {
     pub device: DeviceId,
 }
 
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RunEnd {
-    /// It continues.
-    Running,
-    /// Its processes ended by themselves, or were ended outside of gpukill.
-    Exited,
-    /// Its processes are alive and have closed the device.
-    Released,
-    /// A user ended it with `kill` or `reset --force`.
-    Killed {
-        /// The [`ActionRecord::id`](super::ActionRecord::id) of the action.
-        action: u64,
-        /// The user who requested it.
-        by: Option<u32>,
-        /// The name of that user, if this host knows it now.
-        by_name: Option<String>,
-    },
-    /// The guard ended it.
-    EndedByGuard {
-        /// The [`ActionRecord::id`](super::ActionRecord::id) of the action.
-        action: u64,
-        /// The rule, if the caller may see it.
-        rule: Option<String>,
-    },
-    /// Its device was reset.
-    Reset {
-        /// The [`ActionRecord::id`](super::ActionRecord::id) of the action.
-        action: u64,
-    },
-    /// The host was rebooted.
-    Rebooted,
-    /// gpukilld was not running when it ended.
-    Unobserved,
-}
-
 words! {
-    /// The name in JSON.
-    RunEnd::name(&self) {
-        Self::Running => "running",
-        Self::Exited => "exited",
-        Self::Released => "released",
-        Self::Killed { .. } => "killed",
-        Self::EndedByGuard { .. } => "ended_by_guard",
-        Self::Reset { .. } => "reset",
-        Self::Rebooted => "rebooted",
-        Self::Unobserved => "unobserved",
+    /// How a run ended.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum RunEnd {
+        /// It continues.
+        Running = "running",
+        /// Its processes ended by themselves, or were ended outside of gpukill.
+        Exited = "exited",
+        /// Its processes are alive and have closed the device.
+        Released = "released",
+        /// A user ended it with `kill` or `reset --force`.
+        Killed {
+            /// The [`ActionRecord::id`](super::ActionRecord::id) of the action.
+            action: u64,
+            /// The user who requested it.
+            by: Option<u32>,
+            /// The name of that user, if this host knows it now.
+            by_name: Option<String>,
+        } = "killed",
+        /// The guard ended it.
+        EndedByGuard {
+            /// The [`ActionRecord::id`](super::ActionRecord::id) of the action.
+            action: u64,
+            /// The rule, if the caller may see it.
+            rule: Option<String>,
+        } = "ended_by_guard",
+        /// Its device was reset.
+        Reset {
+            /// The [`ActionRecord::id`](super::ActionRecord::id) of the action.
+            action: u64,
+        } = "reset",
+        /// The host was rebooted.
+        Rebooted = "rebooted",
+        /// gpukilld was not running when it ended.
+        Unobserved = "unobserved",
     }
+    /// The name in JSON.
+    name(&self)
 }
 
 impl RunEnd {

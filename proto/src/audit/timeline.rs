@@ -88,45 +88,36 @@ pub struct TimelineEntry {
     pub event: TimelineEvent,
 }
 
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TimelineEvent {
-    /// A process was first observed on a device.
-    Started(TimelineProcess),
-    /// A process no longer uses a device.
-    Ended(TimelineProcess, TimelineEnd),
-    /// A process used its device in the same way for a while.
-    Stretch {
-        /// The pid.
-        pid: u32,
-        /// Identifies the process together with `pid`; `None` if there was no such process.
-        start_ticks: Option<u64>,
-        /// The instance, if the device was divided.
-        instance: Option<InstanceId>,
-        /// Its use of the device.
-        usage: UsageStretch,
-    },
-    /// A decision of the guard.
-    Guard(GuardRecord),
-    /// A requested action, or an event of the daemon or of a device.
-    Action(ActionRecord),
-    /// A rogue finding.
-    Finding(RogueFinding),
-    /// No sample was recorded until this time.
-    Gap(Timestamp),
-}
-
 words! {
-    /// The name in JSON.
-    TimelineEvent::name(&self) {
-        Self::Started(_) => "started",
-        Self::Ended(..) => "ended",
-        Self::Stretch { .. } => "stretch",
-        Self::Guard(_) => "guard",
-        Self::Action(_) => "action",
-        Self::Finding(_) => "finding",
-        Self::Gap(_) => "gap",
+    /// What happened.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum TimelineEvent {
+        /// A process was first observed on a device.
+        Started(TimelineProcess) = "started",
+        /// A process no longer uses a device.
+        Ended(TimelineProcess, TimelineEnd) = "ended",
+        /// A process used its device in the same way for a while.
+        Stretch {
+            /// The pid.
+            pid: u32,
+            /// Identifies the process together with `pid`; `None` if there was no such process.
+            start_ticks: Option<u64>,
+            /// The instance, if the device was divided.
+            instance: Option<InstanceId>,
+            /// Its use of the device.
+            usage: UsageStretch,
+        } = "stretch",
+        /// A decision of the guard.
+        Guard(GuardRecord) = "guard",
+        /// A requested action, or an event of the daemon or of a device.
+        Action(ActionRecord) = "action",
+        /// A rogue finding.
+        Finding(RogueFinding) = "finding",
+        /// No sample was recorded until this time.
+        Gap(Timestamp) = "gap",
     }
+    /// The name in JSON.
+    name(&self)
 }
 
 /// A process on a device, as it was last observed there.
@@ -154,30 +145,23 @@ pub struct TimelineProcess {
     pub job: Option<String>,
 }
 
-/// How the use of a device by a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TimelineEnd {
-    /// The process ended.
-    Exited,
-    /// The process is alive and released the device.
-    Released,
-    /// This action ended it: an [`ActionRecord::id`].
-    Killed(Option<u64>),
-    /// The daemon did not run when it ended.
-    Unobserved,
-    /// The host was rebooted.
-    Rebooted,
-}
-
 words! {
-    /// The name in JSON.
-    TimelineEnd::name(self) {
-        Self::Exited => "exited",
-        Self::Released => "released",
-        Self::Killed(_) => "killed",
-        Self::Unobserved => "unobserved",
-        Self::Rebooted => "rebooted",
+    /// How the use of a device by a process ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum TimelineEnd {
+        /// The process ended.
+        Exited = "exited",
+        /// The process is alive and released the device.
+        Released = "released",
+        /// This action ended it: an [`ActionRecord::id`].
+        Killed(Option<u64>) = "killed",
+        /// The daemon did not run when it ended.
+        Unobserved = "unobserved",
+        /// The host was rebooted.
+        Rebooted = "rebooted",
     }
+    /// The name in JSON.
+    name(self)
 }
 
 /// A stretch of time in which a process used its device in the same way.
@@ -196,22 +180,17 @@ pub struct UsageStretch {
 /// The most values in [`UsageStretch::utilization_series`].
 pub const MAX_STRETCH_MEANS: usize = 20;
 
-/// Whether a process was at work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum UsageState {
-    /// At work.
-    Busy,
-    /// Known not to be at work.
-    Idle,
-    /// Unknown.
-    Unknown,
-}
-
 words! {
-    /// The name on the screen and in JSON.
-    UsageState::name(self) {
-        Self::Busy => "busy",
-        Self::Idle => "idle",
-        Self::Unknown => "unknown",
+    /// Whether a process was at work.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum UsageState {
+        /// At work.
+        Busy = "busy",
+        /// Known not to be at work.
+        Idle = "idle",
+        /// Unknown.
+        Unknown = "unknown",
     }
+    /// The name on the screen and in JSON.
+    name(self)
 }

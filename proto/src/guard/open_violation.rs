@@ -55,21 +55,17 @@ pub enum UnfinishedEnd {
     Survived(Timestamp),
 }
 
-/// The effect of the violator's own, milder policy on a violation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MilderPolicy {
-    /// The violator is only warned.
-    Warned,
-    /// The violator is neither warned nor affected.
-    DryRun,
-}
-
 words! {
-    /// The name in JSON and in rules.
-    MilderPolicy::name(self) {
-        Self::Warned => GuardAction::Warn.name(),
-        Self::DryRun => GuardMode::DryRun.name(),
+    /// The effect of the violator's own, milder policy on a violation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum MilderPolicy {
+        /// The violator is only warned.
+        Warned = GuardAction::Warn.name(),
+        /// The violator is neither warned nor affected.
+        DryRun = GuardMode::DryRun.name(),
     }
+    /// The name in JSON and in rules.
+    name(self)
 }
 
 /// An owner who was warned of an end.

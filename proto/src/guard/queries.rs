@@ -4,8 +4,7 @@ use super::{
     EvidenceProcess, GuardAction, GuardMode, GuardRecord, Measurement, OpenViolation, RuleCounts,
     RuleName, RulesDoubt, RunKey, ViolationSubject,
 };
-use crate::collect::IntoSet as _;
-use crate::collect::SortIndirect as _;
+use crate::collect::{IntoSet as _, SortIndirect as _};
 use crate::model::GpuProcess;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};

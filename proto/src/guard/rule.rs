@@ -64,77 +64,55 @@ impl RuleCounts {
     }
 }
 
-/// The quantity that a rule limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RuleKind {
-    /// Device memory that a person holds on all devices together, in bytes.
-    Memory,
-    /// Utilization of one device by a person's processes together, in percent.
-    Utilization,
-    /// The time for which a process has held a device, in milliseconds.
-    Duration,
-    /// The number of processes with which a person holds a device.
-    Processes,
-    /// Device memory that a group holds on all devices together, in bytes.
-    TotalMemory,
-    /// Utilization of one device by a group's processes together, in percent.
-    TotalUtilization,
-    /// The number of processes with which a group holds a device.
-    TotalProcesses,
-    /// Device memory that one process holds on one device, in bytes.
-    ProcessMemory,
-    /// Utilization of one device by all processes, in percent.
-    GpuUtilization,
-    /// Device memory that is reserved for others, in bytes.
-    ReservedMemory,
-    /// A device that a person or group may not use.
-    Gpu,
-    /// A person who may not use a device.
-    User,
-    /// A process that may not use a device.
-    Process,
-    /// A device that nobody may use during maintenance.
-    Maintenance,
-    /// A time at which a person may not use devices.
-    Hours,
-    /// The time for which memory has been held without any work, in milliseconds.
-    Idle,
-    /// Mean utilization of a process that holds much memory for a long time, in percent.
-    Waste,
-    /// The time for which a process has worked without a break, in milliseconds.
-    Runaway,
-    /// The growth of the memory of a process, in bytes.
-    Growth,
-    /// The risk of a process, as a [`Risk::level`].
-    ///
-    /// [`Risk::level`]: crate::rogue::Risk::level
-    Rogue,
-}
-
 words! {
-    /// The name on the screen and in JSON.
-    RuleKind::name(self) {
-        Self::Memory => "memory",
-        Self::Utilization => "utilization",
-        Self::Duration => "duration",
-        Self::Processes => "processes",
-        Self::TotalMemory => "total memory",
-        Self::TotalUtilization => "total utilization",
-        Self::TotalProcesses => "total processes",
-        Self::ProcessMemory => "process memory",
-        Self::GpuUtilization => "gpu utilization",
-        Self::ReservedMemory => "reserved memory",
-        Self::Gpu => "gpu",
-        Self::User => "user",
-        Self::Process => "process",
-        Self::Maintenance => "maintenance",
-        Self::Hours => "hours",
-        Self::Idle => "idle",
-        Self::Waste => "waste",
-        Self::Runaway => "runaway",
-        Self::Growth => "growth",
-        Self::Rogue => "rogue",
+    /// The quantity that a rule limits.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum RuleKind {
+        /// Device memory that a person holds on all devices together, in bytes.
+        Memory = "memory",
+        /// Utilization of one device by a person's processes together, in percent.
+        Utilization = "utilization",
+        /// The time for which a process has held a device, in milliseconds.
+        Duration = "duration",
+        /// The number of processes with which a person holds a device.
+        Processes = "processes",
+        /// Device memory that a group holds on all devices together, in bytes.
+        TotalMemory = "total memory",
+        /// Utilization of one device by a group's processes together, in percent.
+        TotalUtilization = "total utilization",
+        /// The number of processes with which a group holds a device.
+        TotalProcesses = "total processes",
+        /// Device memory that one process holds on one device, in bytes.
+        ProcessMemory = "process memory",
+        /// Utilization of one device by all processes, in percent.
+        GpuUtilization = "gpu utilization",
+        /// Device memory that is reserved for others, in bytes.
+        ReservedMemory = "reserved memory",
+        /// A device that a person or group may not use.
+        Gpu = "gpu",
+        /// A person who may not use a device.
+        User = "user",
+        /// A process that may not use a device.
+        Process = "process",
+        /// A device that nobody may use during maintenance.
+        Maintenance = "maintenance",
+        /// A time at which a person may not use devices.
+        Hours = "hours",
+        /// The time for which memory has been held without any work, in milliseconds.
+        Idle = "idle",
+        /// Mean utilization of a process that holds much memory for a long time, in percent.
+        Waste = "waste",
+        /// The time for which a process has worked without a break, in milliseconds.
+        Runaway = "runaway",
+        /// The growth of the memory of a process, in bytes.
+        Growth = "growth",
+        /// The risk of a process, as a [`Risk::level`].
+        ///
+        /// [`Risk::level`]: crate::rogue::Risk::level
+        Rogue = "rogue",
     }
+    /// The name on the screen and in JSON.
+    name(self)
 }
 
 impl RuleKind {

@@ -113,30 +113,23 @@ document! {
     }
 }
 
-/// The state of a device in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GpuState {
-    /// Its driver answers.
-    Ok,
-    /// The driver cannot reach it.
-    Lost,
-    /// The driver no longer lists it.
-    Gone,
-    /// The system denies access to it.
-    NotPermitted,
-    /// Its driver does not answer.
-    Unknown,
-}
-
 words! {
-    /// The name in JSON.
-    GpuState::name(self) {
-        Self::Ok => "ok",
-        Self::Lost => "lost",
-        Self::Gone => "gone",
-        Self::NotPermitted => "not_permitted",
-        Self::Unknown => "unknown",
+    /// The state of a device in JSON.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GpuState {
+        /// Its driver answers.
+        Ok = "ok",
+        /// The driver cannot reach it.
+        Lost = "lost",
+        /// The driver no longer lists it.
+        Gone = "gone",
+        /// The system denies access to it.
+        NotPermitted = "not_permitted",
+        /// Its driver does not answer.
+        Unknown = "unknown",
     }
+    /// The name in JSON.
+    name(self)
 }
 
 word_schemas! { GpuState, }

@@ -10,30 +10,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceId(pub String);
 
-/// The vendor of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Vendor {
-    /// NVIDIA, through NVML.
-    Nvidia,
-    /// AMD, through sysfs and KFD.
-    Amd,
-    /// Intel, through sysfs.
-    Intel,
-    /// Apple, through `ioreg`.
-    Apple,
-    /// Any other DRM driver.
-    Other,
-}
-
 words! {
-    /// The name in lower case, as in `--vendor` and in JSON.
-    Vendor::name(self) {
-        Self::Nvidia => "nvidia",
-        Self::Amd => "amd",
-        Self::Intel => "intel",
-        Self::Apple => "apple",
-        Self::Other => "other",
+    /// The vendor of a device.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum Vendor {
+        /// NVIDIA, through NVML.
+        Nvidia = "nvidia",
+        /// AMD, through sysfs and KFD.
+        Amd = "amd",
+        /// Intel, through sysfs.
+        Intel = "intel",
+        /// Apple, through `ioreg`.
+        Apple = "apple",
+        /// Any other DRM driver.
+        Other = "other",
     }
+    /// The name in lower case, as in `--vendor` and in JSON.
+    name(self)
 }
 
 /// One GPU.

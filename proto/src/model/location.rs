@@ -109,27 +109,21 @@ pub struct Unit {
     pub manager: Option<u32>,
 }
 
-/// A batch scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Scheduler {
-    /// Slurm.
-    Slurm,
-    /// OpenPBS and PBS Professional.
-    Pbs,
-    /// IBM Spectrum LSF.
-    Lsf,
-    /// HTCondor.
-    HtCondor,
-}
-
 words! {
-    /// The name on the screen and in JSON.
-    Scheduler::name(self) {
-        Self::Slurm => "slurm",
-        Self::Pbs => "pbs",
-        Self::Lsf => "lsf",
-        Self::HtCondor => "htcondor",
+    /// A batch scheduler.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum Scheduler {
+        /// Slurm.
+        Slurm = "slurm",
+        /// OpenPBS and PBS Professional.
+        Pbs = "pbs",
+        /// IBM Spectrum LSF.
+        Lsf = "lsf",
+        /// HTCondor.
+        HtCondor = "htcondor",
     }
+    /// The name on the screen and in JSON.
+    name(self)
 }
 
 /// A job of a batch scheduler, or a step of a job.
@@ -154,28 +148,32 @@ impl fmt::Display for SchedulerJob {
     }
 }
 
-/// Processes that belong together and are ended together.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Job {
-    /// A job or step of a batch scheduler.
-    Scheduler(SchedulerJob),
-    /// Everything in a container.
-    Container {
-        /// The id.
-        id: ContainerId,
-        /// Like [`Container::manager`]: two managers may use the same id.
-        manager: Option<u32>,
-    },
-    /// Everything that one user runs in a systemd service or scope that is not a session.
-    Unit {
-        /// The service or scope.
-        unit: Unit,
-        /// The real user id: a unit may run processes of several users, and a job belongs to
-        /// one user.
-        uid: u32,
-    },
-    /// This process and its descendants.
-    Tree(ProcessKey),
+words! {
+    /// Processes that belong together and are ended together.
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum Job {
+        /// A job or step of a batch scheduler.
+        Scheduler(SchedulerJob) = "scheduler",
+        /// Everything in a container.
+        Container {
+            /// The id.
+            id: ContainerId,
+            /// Like [`Container::manager`]: two managers may use the same id.
+            manager: Option<u32>,
+        } = "container",
+        /// Everything that one user runs in a systemd service or scope that is not a session.
+        Unit {
+            /// The service or scope.
+            unit: Unit,
+            /// The real user id: a unit may run processes of several users, and a job belongs to
+            /// one user.
+            uid: u32,
+        } = "unit",
+        /// This process and its descendants.
+        Tree(ProcessKey) = "tree",
+    }
+    /// The name of its kind in JSON.
+    kind(&self)
 }
 
 impl fmt::Display for Job {
@@ -187,16 +185,6 @@ impl fmt::Display for Job {
             Self::Unit { unit, .. } => f.write_str(&unit.name),
             Self::Tree(root) => write!(f, "tree {}", root.pid),
         }
-    }
-}
-
-words! {
-    /// The name of its kind in JSON.
-    Job::kind(&self) {
-        Self::Scheduler(_) => "scheduler",
-        Self::Container { .. } => "container",
-        Self::Unit { .. } => "unit",
-        Self::Tree(_) => "tree",
     }
 }
 

@@ -196,32 +196,25 @@ pub struct Owner {
     pub kind: OwnerKind,
 }
 
-/// How an owner was determined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum OwnerKind {
-    /// The user that the process runs as.
-    User,
-    /// The creator of its user namespace, as for a rootless container.
-    Namespace,
-    /// The person that a label of its container names. A label attributes; it never gives a
-    /// right.
-    Label,
-    /// Only the container is known: the process runs as root.
-    Container,
-    /// The person behind a uid without a user on this host: the uid is a subordinate id of that
-    /// person, or the process runs in that person's slice.
-    Subordinate,
-}
-
 words! {
-    /// The name in JSON.
-    OwnerKind::name(self) {
-        Self::User => "user",
-        Self::Namespace => "namespace",
-        Self::Label => "label",
-        Self::Container => "container",
-        Self::Subordinate => "subordinate",
+    /// How an owner was determined.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum OwnerKind {
+        /// The user that the process runs as.
+        User = "user",
+        /// The creator of its user namespace, as for a rootless container.
+        Namespace = "namespace",
+        /// The person that a label of its container names. A label attributes; it never gives a
+        /// right.
+        Label = "label",
+        /// Only the container is known: the process runs as root.
+        Container = "container",
+        /// The person behind a uid without a user on this host: the uid is a subordinate id of that
+        /// person, or the process runs in that person's slice.
+        Subordinate = "subordinate",
     }
+    /// The name in JSON.
+    name(self)
 }
 
 /// An ancestor of a process.
@@ -233,28 +226,23 @@ pub struct Ancestor {
     pub name: String,
 }
 
-/// How clients outside a job use it over TCP.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum NetworkRole {
-    /// The job listens on no port, or on ports that only the job itself uses.
-    Private,
-    /// A service: the job listens on these ports, and others use them or may use them.
-    Service(Vec<u16>),
-    /// A notebook: people use the job through a notebook server that listens on these ports.
-    Notebook(Vec<u16>),
+words! {
+    /// How clients outside a job use it over TCP.
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum NetworkRole {
+        /// The job listens on no port, or on ports that only the job itself uses.
+        Private = "private",
+        /// A service: the job listens on these ports, and others use them or may use them.
+        Service(Vec<u16>) = "service",
+        /// A notebook: people use the job through a notebook server that listens on these ports.
+        Notebook(Vec<u16>) = "notebook",
+    }
+    /// The name on the screen and in JSON.
+    name(&self)
 }
 
 /// The most ports that are listed for one job, the lowest first.
 pub const MAX_PORTS: usize = 16;
-
-words! {
-    /// The name on the screen and in JSON.
-    NetworkRole::name(&self) {
-        Self::Private => "private",
-        Self::Service(_) => "service",
-        Self::Notebook(_) => "notebook",
-    }
-}
 
 impl NetworkRole {
     /// The ports on which the job can be reached, at most [`MAX_PORTS`].

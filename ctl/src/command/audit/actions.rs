@@ -5,11 +5,10 @@ use super::{
     time_span,
 };
 use crate::args::Actions;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::actions::ActionEntry;
 use crate::output::audit::history::{Coverage, RecordPrinter, Remaining, TimeSpan};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::ActionQuery;
@@ -18,19 +17,11 @@ use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
 /// Requests entries page by page and prints them.
-pub(super) fn run(
-    wanted: &Actions,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Actions, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
     let narrowing = [&wanted.user, &wanted.kind, &wanted.gpu];
     let is_narrowed = narrowing.iter().any(|it| it.is_some());
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, settings.request_timeout())?;
     let style = OutputStyle::for_stdout(settings);
     let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
@@ -52,8 +43,7 @@ pub(super) fn run(
 
 /// Since when actions are recorded; `None` where the daemon does not answer.
 fn first_action(daemon: &Daemon, settings: &Settings) -> Option<Timestamp> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let status = call!(daemon, timeout, Status {}).ok()?;
+    let status = call!(daemon, settings.request_timeout(), Status {}).ok()?;
     status.store.recorded_since
 }
 
@@ -77,8 +67,7 @@ fn request_pages(
                 before,
                 limit,
             };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, AuditActions { query })?;
+            let page = call!(daemon, settings.request_timeout(), AuditActions { query })?;
             let count = page.records.len();
             let has_device = page.records.iter().any(|it| it.device.is_some());
             if indices.is_none() && has_device && settings.output_format == Format::Table {
@@ -99,7 +88,7 @@ fn request_pages(
 /// The current indices of the devices. Empty when the daemon does not report them; then the
 /// table shows device names.
 fn device_indices(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
-    let annotated = daemon.snapshot(None, RequestTimeout::starting_now(settings.timeout));
+    let annotated = daemon.snapshot(None, settings.request_timeout());
     let devices = annotated.map(|it| it.snapshot.devices).unwrap_or_default();
     let numbered = devices.into_iter().map(|it| (it.id, it.index));
     numbered.collect()

@@ -17,7 +17,7 @@ use crate::archive::civil_day::{day_of, day_start, next_day};
 use crate::archive::manifest::{ArchivedFile, Manifest, ManifestEntry};
 use crate::archive::{ArchiveKind, CommandLines, check_host};
 use crate::args::Archive;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::convert::Conversion;
 use crate::convert_program::count_checked_rows;
 use crate::exit::{Error, Exit};
@@ -27,7 +27,6 @@ use crate::output::audit::export::{
     ArchiveCounts, archive_progress, archive_summary, archived_message,
 };
 use crate::output::audit::history::TimeSpan;
-use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
@@ -48,12 +47,8 @@ const MAX_READS: u32 = 3;
 /// Why a day is not archived after that.
 const DELETED_MEANWHILE: &str = "their samples were deleted from the store while they were read";
 
-pub(super) fn run(
-    wanted: &Archive,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let status = request_status(settings, messages)?;
+pub(super) fn run(wanted: &Archive, settings: &Settings) -> Result<Exit, Error> {
+    let status = request_status(settings)?;
     let host = check_host(&status.host).map_err(Error::Usage)?;
     let directory = ArchiveDirectory::open(&wanted.directory, host)?;
     let _lock = directory.lock()?;
@@ -65,7 +60,6 @@ pub(super) fn run(
             false => CommandLines::Removed,
         },
         settings,
-        messages,
         counts: ArchiveCounts::default(),
     };
     archiver.check_files(match wanted.verify {
@@ -91,12 +85,9 @@ pub(super) fn run(
 }
 
 /// The daemon's status, with its host name.
-pub(super) fn request_status(
-    settings: &Settings,
-    messages: Messages,
-) -> Result<DaemonStatus, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+pub(super) fn request_status(settings: &Settings) -> Result<DaemonStatus, Error> {
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     call!(daemon, timeout, Status {})
 }
 
@@ -114,14 +105,12 @@ struct Archiver<'a> {
     manifest: Manifest,
     commands: CommandLines,
     settings: &'a Settings,
-    messages: Messages,
     counts: ArchiveCounts,
 }
 
 impl Archiver<'_> {
     fn connect(&self) -> Result<Daemon, Error> {
-        let timeout = RequestTimeout::starting_now(self.settings.timeout);
-        connect(self.settings, timeout, self.messages)
+        connect(self.settings, self.settings.request_timeout())
     }
 
     /// Checks the files of the manifest, and writes damaged ones again if the store still has
@@ -145,16 +134,17 @@ impl Archiver<'_> {
             return Ok(());
         };
         let path = self.directory.path(entry.kind, entry.date);
+        let messages = self.settings.messages();
         match files.pop() {
             Some(file) if file.count >= entry.rows() => {
-                self.messages.warn(&format!("{} {why}", path.display()));
+                messages.warn(&format!("{} {why}", path.display()));
                 let entry = file.finish(entry.date, span)?;
                 self.enter(entry)?;
                 self.directory.write_manifest(&self.manifest)
             }
             incomplete => {
                 let left = incomplete.map_or(0, |file| file.count);
-                self.messages.warn(&format!(
+                messages.warn(&format!(
                     "{} {why}, and the store has only {left} of its {} rows",
                     path.display(),
                     entry.rows()
@@ -276,8 +266,8 @@ impl Archiver<'_> {
         }
         for kind in kinds {
             let kind = kind.name();
-            self.messages
-                .warn(&format!("{kind} of {date} are not archived yet: {why}"));
+            let messages = self.settings.messages();
+            messages.warn(&format!("{kind} of {date} are not archived yet: {why}"));
             self.counts.postponed += 1;
         }
         Ok(None)

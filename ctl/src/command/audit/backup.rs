@@ -6,7 +6,6 @@ use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::audit::export::{backup_message, download_progress};
-use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
@@ -20,19 +19,19 @@ const COPY_TIMEOUT: Duration = Duration::from_secs(110);
 const FILE_MODE: u32 = 0o600;
 
 /// Downloads the copy, whole or not at all.
-pub(super) fn run(wanted: &Backup, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Backup, settings: &Settings) -> Result<Exit, Error> {
     if wanted.file.as_os_str() == "-" {
         // `-` would be standard output, where a copy cannot be whole or not at all.
         return Err(Error::Usage("a backup needs a file: - is none".into()));
     }
     let mut file = AtomicFile::create(&wanted.file, IfExists::from_force(wanted.force), FILE_MODE)?;
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let mut line = Spinner::waiting_for("a copy of the store", settings);
     let timeout = RequestTimeout::starting_now(settings.timeout.max(COPY_TIMEOUT));
     let copy = call!(daemon, timeout, &mut line, Backup {})?;
     let mut offset = 0;
     while offset < copy.bytes {
-        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let timeout = settings.request_timeout();
         let part = call!(
             daemon,
             timeout,

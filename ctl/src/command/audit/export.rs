@@ -3,11 +3,10 @@
 
 use super::{DEFAULT_HOURS, collect_pages, connect, no_match, now, record_filter, time_span};
 use crate::args::{Export, ExportFormat};
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::audit::export::{ExportTarget, RecordExport, export_progress, exported_message};
-use crate::output::message::Messages;
 use crate::output::print;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
@@ -17,7 +16,7 @@ use std::path::Path;
 /// As for a new file of any program; the umask narrows it.
 const FILE_MODE: u32 = 0o666;
 
-pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Export, settings: &Settings) -> Result<Exit, Error> {
     let format = export_format(wanted).map_err(Error::Usage)?;
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let filter = record_filter(&wanted.which, span)?;
@@ -29,11 +28,7 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
         ExportTarget::File(AtomicFile::create(&wanted.file, if_there, FILE_MODE)?)
     };
     let mut records = RecordExport::start(format, target)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, settings.request_timeout())?;
     // Between records on the same terminal the progress line would be in the way.
     let line = Spinner::waiting_for("the records", settings).filter(|_| !is_to_stdout);
     request_pages(&daemon, &filter, settings, &mut records, line)?;
@@ -76,7 +71,7 @@ fn request_pages(
             before,
             limit,
         };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let timeout = settings.request_timeout();
         let page = call!(daemon, timeout, &mut line, Audit { query })?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {

@@ -7,7 +7,7 @@ use crate::args::Prune;
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::prune::{PruneTense, contents_text, lines, question};
-use crate::output::message::Messages;
+use crate::output::message::question_subject;
 use crate::output::print_answer;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
@@ -24,16 +24,16 @@ use std::time::Duration;
 const PRUNE_TIMEOUT: Duration = Duration::from_secs(110);
 
 /// Runs the prune or its dry run.
-pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Prune, settings: &Settings) -> Result<Exit, Error> {
     let before = match (&wanted.before, &wanted.archived) {
-        (_, Some(directory)) => archived_before(directory, settings, messages)?,
+        (_, Some(directory)) => archived_before(directory, settings)?,
         (before, None) => {
             let before = before.as_deref().unwrap_or_default();
             time_input::parse(before, now(), &Local).map_err(Error::Usage)?
         }
     };
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout(), messages)?;
+    let timeout = || settings.request_timeout();
+    let daemon = connect(settings, timeout())?;
     let is_dry_run = true;
     let planned = call!(daemon, timeout(), Prune { before, is_dry_run })?;
     if wanted.dry_run {
@@ -49,8 +49,8 @@ pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Re
     } else {
         // The daemon hangs up on an idle connection, and a person may take time to answer.
         drop(daemon);
-        confirm_prune(&planned, before, settings, messages)?;
-        connect(settings, timeout(), messages)?
+        confirm_prune(&planned, before, settings)?;
+        connect(settings, timeout())?
     };
     let timeout = RequestTimeout::starting_now(settings.timeout.max(PRUNE_TIMEOUT));
     let is_dry_run = false;
@@ -60,20 +60,15 @@ pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Re
 }
 
 /// The time before which everything is archived in this directory.
-fn archived_before(
-    directory: &Path,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Timestamp, Error> {
-    let status = request_status(settings, messages)?;
+fn archived_before(directory: &Path, settings: &Settings) -> Result<Timestamp, Error> {
+    let status = request_status(settings)?;
     let host = check_host(&status.host).map_err(Error::Usage)?;
     let archive = ArchiveDirectory::open(directory, host)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let daemon = connect(settings, settings.request_timeout())?;
     match archived_history(&daemon, &archive, status.now, settings)? {
         Ok(archived) => {
             if let Some(missing) = &archived.missing {
-                messages.warn(&format!("not deleted: {missing}"));
+                settings.messages().warn(&format!("not deleted: {missing}"));
             }
             Ok(archived.until)
         }
@@ -94,7 +89,6 @@ fn confirm_prune(
     planned: &PruneReport,
     before: Timestamp,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<(), Error> {
     match settings.output_format {
         // A program reads one document only: the report on what was done.
@@ -104,7 +98,7 @@ fn confirm_prune(
                 ..OutputStyle::for_stdout(settings)
             };
             for line in lines(planned, before, PruneTense::Would, &style) {
-                messages.question_subject(&line.paint(&style));
+                question_subject(&line.paint(&style));
             }
         }
         Format::Json | Format::Table | Format::Ndjson | Format::Csv => {

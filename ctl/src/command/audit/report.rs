@@ -4,11 +4,10 @@ use super::summary::monday_midnight;
 use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, now, time_span};
 use crate::args::UsageReport;
 use crate::command::list::user_lookup::unknown_name_texts;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::usage_report::{UsageReportView, lines};
-use crate::output::message::Messages;
 use crate::output::print_lines;
 use crate::output::style::OutputStyle;
 use crate::settings::Settings;
@@ -19,11 +18,7 @@ use gpukill_proto::units::Timestamp;
 
 /// Requests the summaries of the period and of the one before, and the recorded actions, and
 /// prints the report.
-pub(super) fn run(
-    wanted: &UsageReport,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &UsageReport, settings: &Settings) -> Result<Exit, Error> {
     let period = &wanted.period;
     let is_default = period.hours.is_none() && period.since.is_none() && period.until.is_none();
     let [span, before] = if is_default {
@@ -40,13 +35,8 @@ pub(super) fn run(
         let span = time_span(period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
         [span, period_before(span)]
     };
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let status = call!(daemon, timeout, Status {})?;
+    let daemon = connect(settings, settings.request_timeout())?;
+    let status = call!(daemon, settings.request_timeout(), Status {})?;
     let summary = request_summary(&daemon, span, wanted.group.clone(), settings)?;
     if let (Some(group), true) = (&wanted.group, summary.owners.is_empty()) {
         let unknown = unknown_name_texts("", group);
@@ -92,8 +82,7 @@ fn request_summary(
         group,
         ..AuditFilter::for_period(span.since, span.until)
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    call!(daemon, timeout, AuditSummary { filter })
+    call!(daemon, settings.request_timeout(), AuditSummary { filter })
 }
 
 /// Counts the recorded actions of the period.
@@ -113,8 +102,7 @@ fn request_totals(
             before,
             limit,
         };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, AuditActions { query })?;
+        let page = call!(daemon, settings.request_timeout(), AuditActions { query })?;
         page.records.iter().for_each(|record| totals.add(record));
         Ok((page.records.len(), page.next))
     })?;

@@ -2,16 +2,15 @@
 
 use super::{collect_pages, entry_limit, run_list};
 use crate::args::Audit;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Coverage, RecordPrinter, Remaining};
-use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::audit::{AuditFilter, RunExtent, RunQuery, RunRecord, RunUnit};
 
 /// Requests runs page by page and prints them.
-pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    run_list(audit, settings, messages, "run", |daemon, filter, runs| {
+pub(super) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
+    run_list(audit, settings, "run", |daemon, filter, runs| {
         request_pages(daemon, audit, filter, settings, runs)
     })
 }
@@ -37,8 +36,7 @@ fn request_pages(
                 before,
                 limit,
             };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, AuditRuns { query })?;
+            let page = call!(daemon, settings.request_timeout(), AuditRuns { query })?;
             if before.is_none() {
                 runs.set_coverage(Coverage {
                     gaps: Some(page.gaps),

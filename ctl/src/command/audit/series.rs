@@ -2,11 +2,10 @@
 
 use super::{DEFAULT_HOURS, connect, no_match_error, now, record_filter, time_span};
 use crate::args::{Series, SeriesLines};
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::audit::series::{csv, lines, plot_lines};
 use crate::output::json;
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{print, print_lines};
 use crate::settings::{Format, Settings};
@@ -16,7 +15,7 @@ use gpukill_proto::json::SeriesDocument;
 /// Default without `--buckets`: half an hour each of a day.
 const DEFAULT_BUCKETS: u32 = 48;
 
-pub(super) fn run(wanted: &Series, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Series, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
     let style = OutputStyle::for_stdout(settings);
     let query = SeriesQuery {
@@ -28,8 +27,8 @@ pub(super) fn run(wanted: &Series, settings: &Settings, messages: Messages) -> R
         },
         buckets: wanted.buckets.unwrap_or(DEFAULT_BUCKETS),
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let series = call!(daemon, timeout, AuditSeries { query })?;
     let is_empty = series.lines.is_empty();
     match settings.output_format {

@@ -5,12 +5,11 @@ use super::{
     time_span_with_default,
 };
 use crate::args::Audit;
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::TimeSpan;
 use crate::output::audit::summary::{self, SummaryView};
 use crate::output::csv::{self, Header};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
@@ -24,7 +23,7 @@ use gpukill_proto::units::Timestamp;
 const WEEKS_BEFORE: u64 = 7;
 
 /// Requests the summary and prints it.
-pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(super) fn run(audit: &Audit, settings: &Settings) -> Result<Exit, Error> {
     let span = if audit.weekly && audit.period.hours.is_none() {
         let from = |until| monday_midnight(until, WEEKS_BEFORE, now(), &Local);
         time_span_with_default(&audit.period, from, now())
@@ -33,8 +32,8 @@ pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
     };
     let span = span.map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
     let summary = call!(daemon, timeout, AuditSummary { filter })?;
     let has_none = matches_nothing(audit, &summary);
     if !has_none || settings.output_format != Format::Table {
@@ -44,7 +43,7 @@ pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
         print_summary(audit, &summary, (span, recorded_since), settings)?;
     }
     if matches!(settings.output_format, Format::Csv | Format::Ndjson) {
-        warn_of_omitted_owners(audit, &summary, messages);
+        warn_of_omitted_owners(audit, &summary, settings);
     }
     if !has_none {
         return Ok(Exit::Done);
@@ -72,10 +71,10 @@ fn matches_nothing(audit: &Audit, summary: &AuditSummary) -> bool {
 }
 
 /// Warns that rows of owners are not complete. Rows of weeks always are.
-fn warn_of_omitted_owners(audit: &Audit, summary: &AuditSummary, messages: Messages) {
+fn warn_of_omitted_owners(audit: &Audit, summary: &AuditSummary, settings: &Settings) {
     let more = summary.more_owners;
     if more > 0 && !audit.weekly {
-        messages.warn(&format!(
+        settings.messages().warn(&format!(
             "{more} more owners are left out, those with the shortest times"
         ));
     }

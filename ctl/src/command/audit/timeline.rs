@@ -5,28 +5,19 @@ use super::{
     time_span,
 };
 use crate::args::Timeline;
-use crate::connect::{RequestTimeout, call};
+use crate::connect::call;
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::RecordPrinter;
 use crate::output::audit::timeline::TimelineItem;
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::TimelineQuery;
 use std::cmp::Reverse;
 
 /// Requests entries page by page and prints them.
-pub(super) fn run(
-    wanted: &Timeline,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Timeline, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
-    let daemon = connect(
-        settings,
-        RequestTimeout::starting_now(settings.timeout),
-        messages,
-    )?;
+    let daemon = connect(settings, settings.request_timeout())?;
     let style = OutputStyle::for_stdout(settings);
     let mut printer = RecordPrinter::<TimelineItem>::new(settings.output_format, span, style);
     let mut stretches_omitted = false;
@@ -43,8 +34,7 @@ pub(super) fn run(
             from: from.map(|Reverse(from)| from),
             limit,
         };
-        let timeout = RequestTimeout::starting_now(settings.timeout);
-        let page = call!(daemon, timeout, Timeline { query })?;
+        let page = call!(daemon, settings.request_timeout(), Timeline { query })?;
         let count = page.entries.len();
         stretches_omitted |= page.stretches_omitted;
         printer.add(page.entries.into_iter().map(TimelineItem::new).collect())?;
@@ -63,7 +53,7 @@ pub(super) fn run(
     };
     let count = finish_records(printer, outcome, &selection)?;
     if settings.output_format == Format::Table && stretches_omitted && count > 0 {
-        messages.notice(
+        settings.messages().notice(
             "for busy and idle times, name one GPU, job, process or user with at most 64 runs of \
              processes in this time",
         );

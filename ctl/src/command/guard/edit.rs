@@ -8,7 +8,6 @@ use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call}
 use crate::exit::{Error, Exit};
 use crate::output::guard::rules::{Difference, EditView};
 use crate::output::guard::{self, EditEffect, PreviousState};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::settings::Settings;
 use gpukill_policy::guard::CompiledRules;
@@ -28,10 +27,9 @@ pub(super) fn run(
     requested: GuardEdit,
     options: &EditOptions,
     settings: &Settings,
-    messages: Messages,
 ) -> Result<Exit, Error> {
-    let timeout = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = open_connection(settings, messages)?;
+    let timeout = || settings.request_timeout();
+    let daemon = open_connection(settings)?;
     let mode = Mode::from_dry_run(options.dry_run);
     let status = call!(daemon, timeout(), Status {})?;
     let change = RulesChange::Guard(Some(&requested));
@@ -44,13 +42,9 @@ pub(super) fn run(
         statement,
         mut effect,
     } = match &planned {
-        Some(planned) => predict_consequences(
-            (&requested, planned),
-            &status.guard,
-            &daemon,
-            settings,
-            messages,
-        ),
+        Some(planned) => {
+            predict_consequences((&requested, planned), &status.guard, &daemon, settings)
+        }
         None => EditConsequences::default(),
     };
     let view = |doing| EditView {
@@ -67,10 +61,10 @@ pub(super) fn run(
             let style = OutputStyle::for_stdout(settings);
             let view = view(Mode::DryRun);
             let shown = guard::edit_lines(planned, view, effect.as_ref(), now(), &style);
-            confirm::print_subject(&shown, &style, messages)?;
+            confirm::print_subject(&shown, &style)?;
             confirm::require_agreement("make this change?", "nothing was changed")?;
             effect = effect.map(EditEffect::without_jobs);
-            let daemon = open_connection(settings, messages)?;
+            let daemon = open_connection(settings)?;
             (daemon, planned.before.clone())
         }
         None => (daemon, None),
@@ -80,7 +74,7 @@ pub(super) fn run(
         None => daemon.edit_rules(change, expected.as_ref(), mode, timeout())?,
     };
     let shown = (view(mode), effect.as_ref());
-    print_edit(&report, shown, settings, messages, || {
+    print_edit(&report, shown, settings, || {
         host_warnings::edit_warnings(&requested, &daemon, timeout())
     })
 }
@@ -91,14 +85,15 @@ fn predict_consequences(
     before: &GuardReport,
     daemon: &Daemon,
     settings: &Settings,
-    messages: Messages,
 ) -> EditConsequences {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let (revision, held) = match daemon.rules(RulesKind::Guard, timeout) {
         Ok((_, revision, held)) => (revision, held),
         // The edit is made nevertheless.
         Err(why) => {
-            messages.warn(&format!("the affected jobs are not known: {why}"));
+            settings
+                .messages()
+                .warn(&format!("the affected jobs are not known: {why}"));
             return EditConsequences::default();
         }
     };

@@ -7,7 +7,6 @@ use crate::command::rules::{self, CheckedRules, EditConsequences, HostChecks};
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::rules::guard_summary;
-use crate::output::message::Messages;
 use crate::rules_files::GUARD_CODEC;
 use crate::settings::Settings;
 use gpukill_policy::guard::rules::RuleSet;
@@ -19,20 +18,15 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Reports every mistake in a file, and rules that can never apply.
-pub(super) fn check(
-    wanted: &CheckRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn check(wanted: &CheckRules, settings: &Settings) -> Result<Exit, Error> {
     rules::check(
         (RulesKind::Guard, GUARD_CODEC),
         wanted,
         settings,
-        messages,
         |text: &str| {
             // The file was read without a mistake.
             let rules = parse::parse(text).unwrap_or_default();
-            let host_warnings = rule_warnings(&rules, settings, messages);
+            let host_warnings = rule_warnings(&rules, settings);
             CheckedRules {
                 summary: guard_summary(&rules),
                 lints: lint(&rules).into_iter().chain(host_warnings).collect(),
@@ -43,43 +37,29 @@ pub(super) fn check(
 
 /// Warnings about rules that mean nothing on this host. Unknown GPUs are reported only when a
 /// daemon answers; without a daemon the file is checked nevertheless.
-fn rule_warnings(rules: &RuleSet, settings: &Settings, messages: Messages) -> Vec<Lint> {
+fn rule_warnings(rules: &RuleSet, settings: &Settings) -> Vec<Lint> {
     /// A running daemon answers at once, and a missing daemon is not worth waiting for.
     const MAX_TIMEOUT: Duration = Duration::from_secs(1);
     let timeout = RequestTimeout::starting_now(settings.timeout.min(MAX_TIMEOUT));
-    match connect(settings, timeout, messages) {
+    match connect(settings, timeout) {
         Ok(daemon) => host_warnings::all_warnings(rules, &daemon, timeout),
         Err(_) => host_warnings::user_warnings(rules),
     }
 }
 
 /// Reads the rules of a file as TOML. Rules without a meaning here are reported.
-///
-/// # Errors
-/// The file cannot be read or has mistakes.
 pub(super) fn read(
     file: &Path,
     typed: Option<RulesFormat>,
-    messages: Messages,
+    settings: &Settings,
 ) -> Result<String, Error> {
-    rules::read_rules(GUARD_CODEC, file, typed, messages)
+    rules::read_rules(GUARD_CODEC, file, typed, settings)
 }
 
 /// Replaces all rules by those of a file, after showing what changes.
-pub(super) fn import(
-    wanted: &ImportRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let text = read(&wanted.file, wanted.format, messages)?;
-    rules::import(
-        RulesKind::Guard,
-        &text,
-        wanted,
-        settings,
-        messages,
-        &GuardHostChecks,
-    )
+pub(super) fn import(wanted: &ImportRules, settings: &Settings) -> Result<Exit, Error> {
+    let text = read(&wanted.file, wanted.format, settings)?;
+    rules::import(RulesKind::Guard, &text, wanted, settings, &GuardHostChecks)
 }
 
 /// The host checks for rules of the guard.

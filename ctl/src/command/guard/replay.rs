@@ -6,7 +6,6 @@ use crate::command::audit::check_not_empty;
 use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
-use crate::output::message::Messages;
 use crate::output::spinner::Spinner;
 use crate::output::{guard, print_answer};
 use crate::settings::Settings;
@@ -30,11 +29,7 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 const REPLAYED: &str = "gpukilld, which reads the history: this may take a minute";
 
 /// Replays rules and prints the result.
-pub(super) fn run(
-    wanted: &ReplayRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &ReplayRules, settings: &Settings) -> Result<Exit, Error> {
     let now = now();
     let since = time_input::parse(&wanted.since, now, &Local).map_err(Error::Usage)?;
     let until = wanted.until.as_deref();
@@ -43,9 +38,9 @@ pub(super) fn run(
     let span = (since, until.unwrap_or(now));
     let text = wanted.rules.as_ref();
     let text = text
-        .map(|file| files::read(file, None, messages))
+        .map(|file| files::read(file, None, settings))
         .transpose()?;
-    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
+    let (report, milder) = replay(text.as_deref(), span, settings)?;
     let name = rules_name(wanted.rules.as_deref());
     print_answer(
         settings,
@@ -56,23 +51,19 @@ pub(super) fn run(
 }
 
 /// Replays rules up to now and prints only open violations.
-pub(super) fn run_test(
-    wanted: &TestRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run_test(wanted: &TestRules, settings: &Settings) -> Result<Exit, Error> {
     let now = now();
     let text = wanted.rules.as_ref();
     let text = text
-        .map(|file| files::read(file, None, messages))
+        .map(|file| files::read(file, None, settings))
         .transpose()?;
     let tested = match &text {
         Some(text) => text.clone(),
-        None => rules_in_force(&open_connection(settings, messages)?, settings)?,
+        None => rules_in_force(&open_connection(settings)?, settings)?,
     };
     let span = (now.plus_seconds(-test_seconds(&tested)), now);
     let mode = effective_mode(&tested);
-    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
+    let (report, milder) = replay(text.as_deref(), span, settings)?;
     print_answer(
         settings,
         || ReplayDocument::from(&report),
@@ -91,10 +82,9 @@ fn replay(
     text: Option<&str>,
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
-    messages: Messages,
 ) -> Result<(ReplayReport, MilderPolicies), Error> {
     check_not_empty(since, until).map_err(Error::Usage)?;
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let rules = offer_rules(&daemon, text, settings)?;
     let request = ReplayRequest {
         rules,
@@ -126,7 +116,7 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
 }
 
 fn rules_in_force(daemon: &Daemon, settings: &Settings) -> Result<String, Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let timeout = settings.request_timeout();
     let (_, _, text) = daemon.rules(RulesKind::Guard, timeout)?;
     Ok(text)
 }
@@ -139,7 +129,7 @@ fn offer_rules(
     match text {
         None => Ok(RuleSetSource::InForce),
         Some(text) => {
-            daemon.offer_rules(text, RequestTimeout::starting_now(settings.timeout))?;
+            daemon.offer_rules(text, settings.request_timeout())?;
             Ok(RuleSetSource::Offered)
         }
     }

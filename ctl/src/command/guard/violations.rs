@@ -4,10 +4,9 @@ use super::{now, open_connection};
 use crate::args::Violations;
 use crate::command::audit::{collect_pages, time_span};
 use crate::command::list::user_lookup;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::{Error, Exit};
 use crate::output::audit::history::{Remaining, TimeSpan, beginning_line, more_line};
-use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
@@ -22,13 +21,9 @@ const DEFAULT_HOURS: u32 = 168;
 const DEFAULT_LIMIT: u32 = 100;
 
 /// Requests violations page by page and prints them.
-pub(super) fn run(
-    wanted: &Violations,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
+pub(super) fn run(wanted: &Violations, settings: &Settings) -> Result<Exit, Error> {
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
-    let daemon = open_connection(settings, messages)?;
+    let daemon = open_connection(settings)?;
     let (all, rest) = request_pages(&daemon, wanted, span, settings)?;
     let user_error = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
@@ -38,8 +33,7 @@ pub(super) fn run(
             let style = OutputStyle::for_stdout(settings);
             // The heading tells a dry run, a stopped guard and a guard that ends jobs apart; the
             // violations alone do not.
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let status = call!(daemon, timeout, Status {})?;
+            let status = call!(daemon, settings.request_timeout(), Status {})?;
             let mut lines = guard::violations(&all, &status.guard, now(), &style);
             lines.extend(more_line(rest, &style));
             lines.extend(guard::hidden_note(&status));
@@ -86,8 +80,7 @@ fn request_pages(
                 before,
                 limit,
             };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, Violations { query })?;
+            let page = call!(daemon, settings.request_timeout(), Violations { query })?;
             let (count, next) = (page.records.len(), page.next);
             // The open violations come with the first page.
             match &mut whole {

@@ -9,7 +9,6 @@ use crate::settings::Settings;
 use gpukill_proto::kill::{KillPlan, KillReportPage, OperationId, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
 
-/// A kill that is being followed.
 pub(super) struct FollowedKill<'a> {
     plan: &'a KillPlan,
     line: Option<Spinner>,

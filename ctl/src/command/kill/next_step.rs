@@ -6,7 +6,6 @@ use gpukill_proto::kill::{KillPlan, KillTarget, PlanId, PlannedAction};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 
-/// The next step for a plan.
 #[derive(Debug)]
 pub(super) enum NextStep {
     /// Show the plan: it is a dry run. The consent that the real run needs; `None` if it would end

@@ -8,7 +8,6 @@ use gpukill_policy::select::compile_pattern;
 use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal};
 use std::collections::BTreeSet;
 
-/// The request for these arguments.
 pub(super) fn request(wanted: &Kill, settings: &Settings) -> Result<KillRequest, Error> {
     let request = KillRequest {
         selector: selector(wanted),

@@ -88,7 +88,6 @@ pub(in crate::command) fn local_groups() -> Vec<String> {
     fields.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The names that it reports as unknown groups.
 pub(in crate::command) fn unknown_groups<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> BTreeSet<String> {

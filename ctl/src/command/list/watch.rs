@@ -8,7 +8,6 @@ use crate::command::signals::Signals;
 use crate::connect::{WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::list::keyboard;
-use crate::output::message::Messages;
 use crate::output::stdout_file;
 use crate::settings::Settings;
 use feed::SnapshotFeed;
@@ -19,15 +18,11 @@ use std::io::{self, Stdin};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// Draws frames until a signal or a key ends the watch.
-pub(super) fn run(
-    wanted: &ListRequest,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Error> {
-    let frames = FrameOutput::for_stdout(wanted, settings, messages);
+pub(super) fn run(wanted: &ListRequest, settings: &Settings) -> Result<Exit, Error> {
+    let frames = FrameOutput::for_stdout(wanted, settings);
     let mut hooks = WatchHooks::new(frames).map_err(Error::System)?;
     let socket = choose_socket(settings.socket.as_deref())?;
-    let mut feed = SnapshotFeed::new(socket, settings, messages);
+    let mut feed = SnapshotFeed::new(socket, settings);
     loop {
         let update = feed.next_update(&mut hooks)?;
         hooks.frames.show_update(update)?;

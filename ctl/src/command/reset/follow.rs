@@ -12,7 +12,6 @@ use crate::settings::{Format, Settings};
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetTarget};
 
-/// A reset that is being followed.
 pub(super) struct FollowedReset<'a> {
     plan: &'a ResetPlan,
     /// The number of GPUs already reported.

@@ -5,7 +5,6 @@ use crate::command::{connect, now};
 use crate::connect::{Daemon, RequestTimeout, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::host_facts;
-use crate::output::message::Messages;
 use crate::output::print_answer;
 use crate::output::status::report::lines;
 use crate::settings::Settings;
@@ -27,9 +26,9 @@ const RECENT_FAULTS_SECONDS: i64 = 86_400;
 
 /// Prints a report. If the daemon does not answer, the report states why, and the client ends with
 /// that error.
-pub(super) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+pub(super) fn run(settings: &Settings) -> Result<Exit, Error> {
     let mut report = client_report(settings);
-    let result = add_answers_or_failure(settings, messages, &mut report);
+    let result = add_answers_or_failure(settings, &mut report);
     print_report(settings, &report)?;
     result.map(|()| Exit::Done)
 }
@@ -46,17 +45,13 @@ pub(in crate::command) fn run_without_settings(
         report.client.settings_mistakes = mistakes.len() as u64;
     }
     // The report itself states why the daemon does not answer. The mistakes decide on the exit code.
-    let _ = add_answers_or_failure(without, Messages::default(), &mut report);
+    let _ = add_answers_or_failure(without, &mut report);
     print_report(without, &report)
 }
 
 /// Adds the daemon's answers, or the reason why it does not answer.
-fn add_answers_or_failure(
-    settings: &Settings,
-    messages: Messages,
-    report: &mut ReportDocument,
-) -> Result<(), Error> {
-    let result = add_answers(settings, messages, report);
+fn add_answers_or_failure(settings: &Settings, report: &mut ReportDocument) -> Result<(), Error> {
+    let result = add_answers(settings, report);
     if let Err(failure) = &result {
         report.failure = Some(failure_part(failure));
     }
@@ -94,13 +89,10 @@ fn client_report(settings: &Settings) -> ReportDocument {
 }
 
 /// Adds the daemon's answers. Only the status is required; other answers that fail are left out.
-fn add_answers(
-    settings: &Settings,
-    messages: Messages,
-    report: &mut ReportDocument,
-) -> Result<(), Error> {
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, timeout, messages)?;
+fn add_answers(settings: &Settings, report: &mut ReportDocument) -> Result<(), Error> {
+    let timeout = settings.request_timeout();
+    let daemon = connect(settings, timeout)?;
+    let messages = settings.messages();
     let status = call!(daemon, timeout, Status {})?;
     report.client.rights = rights(&status.caller.rights);
     report.client.log_in_again = status.caller.log_in_again_for.is_some();

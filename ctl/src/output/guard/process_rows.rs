@@ -53,7 +53,6 @@ pub(in crate::output) fn rows(
         .collect()
 }
 
-/// The state of a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ViolationStatus {
     Open,

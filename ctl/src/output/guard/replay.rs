@@ -220,7 +220,6 @@ fn only_warned((warning, has_ended): (&GuardRecord, bool)) -> Option<ReplayedJob
     })
 }
 
-/// One line for each job.
 fn job_lines(jobs: &[ReplayedJob<'_>], milder: &MilderPolicies, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     if jobs.iter().all(|job| job.victim.is_none()) {

@@ -88,7 +88,6 @@ pub(crate) fn is_no_change(report: &EditReport) -> bool {
     report.difference.is_empty() && report.before.as_ref() == Some(&report.after)
 }
 
-/// The mistakes in a file, one a line.
 pub(crate) fn mistake_lines(
     file: &str,
     mistakes: &[impl Display],

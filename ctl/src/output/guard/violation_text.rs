@@ -14,7 +14,6 @@ use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The name of the violation's subject.
 pub(in crate::output) fn subject_name(subject: &ViolationSubject, evidence: &Evidence) -> String {
     let first = || evidence.runs.first();
     match subject {

@@ -104,7 +104,6 @@ fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbol
     of_owners(&names.into_iter().collect::<Vec<_>>())
 }
 
-/// The remedy.
 fn remedy_lines(
     finding: &HolderFinding,
     remedy: &Remedy,

@@ -60,7 +60,6 @@ pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
     description + &others
 }
 
-/// Whether the owner is known.
 fn is_known(target: &KillTarget) -> bool {
     target.owner.last_known().is_some() || target.uid.last_known().is_some()
 }
@@ -117,7 +116,6 @@ pub(super) enum HeldMemory {
 }
 
 impl HeldMemory {
-    /// As a table cell.
     pub(super) fn cell(&self) -> Cell {
         match self {
             Self::All(bytes) => Cell::plain(size(*bytes)),

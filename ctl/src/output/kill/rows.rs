@@ -9,7 +9,6 @@ use gpukill_proto::kill::{
     Reaper, UninterruptibleWait,
 };
 
-/// The parts of a row.
 pub(super) struct ProcessRow {
     state: &'static str,
     tone: Tone,
@@ -166,7 +165,6 @@ const MIN_SENTENCE_WIDTH: usize = 24;
 /// The minimum number of columns for a command.
 const MIN_COMMAND_WIDTH: usize = 12;
 
-/// Aligns the parts of rows.
 pub(super) fn align_rows(rows: &[ProcessRow], style: &OutputStyle) -> Vec<Line> {
     let widest = |of: &dyn Fn(&ProcessRow) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let state = widest(&|row| row.state.len());

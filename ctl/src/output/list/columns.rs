@@ -54,13 +54,11 @@ impl<C: NamedColumn> ColumnChoice<C> {
         shown
     }
 
-    /// The requested columns.
     fn requested(&self) -> &[&'static C] {
         let (Self::DefaultAnd(requested) | Self::Only(requested)) = self;
         requested
     }
 
-    /// Whether this column was requested.
     pub(crate) fn has_requested(&self, name: &str) -> bool {
         self.requested().iter().any(|column| column.name() == name)
     }
@@ -91,7 +89,6 @@ impl<C: NamedColumn> ColumnChoice<C> {
         std::iter::once(Line::default()).chain(lines).collect()
     }
 
-    /// Whether columns were requested.
     pub(crate) fn is_request(&self) -> bool {
         !matches!(self, Self::DefaultAnd(more) if more.is_empty())
     }

@@ -28,7 +28,6 @@ use std::time::Duration;
 /// minutes.
 const MIN_IDLE: Duration = Duration::from_secs(10 * 60);
 
-/// The table of the GPUs.
 pub(in crate::output) fn table(
     snapshot: &Snapshot,
     view: &View,
@@ -113,7 +112,6 @@ pub(in crate::output) fn table(
 /// A device and all that its cells are made of.
 struct DeviceRow<'a> {
     device: &'a Device,
-    /// The processes that use it.
     processes: &'a [&'a GpuProcess],
     snapshot: &'a Snapshot,
     view: &'a View,

@@ -25,7 +25,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The table of the processes.
 pub(in crate::output) fn table(
     annotated: &AnnotatedSnapshot,
     view: &View,
@@ -115,7 +114,6 @@ struct ProcessTable<'a> {
     style: &'a OutputStyle,
 }
 
-/// A process on a device.
 struct ProcessRow<'a> {
     device: &'a Device,
     process: &'a GpuProcess,
@@ -338,7 +336,6 @@ fn unlisted_reason(snapshot: &Snapshot, device: &Device, symbols: Symbols) -> Op
     Some(Cell::with_tone(format!("{what}: {why}"), Tone::Doubtful))
 }
 
-/// The container of a process in words.
 fn container(process: &GpuProcess) -> Reading<Option<String>> {
     let container = process.location.container.clone();
     container.map(|container| container.map(|container| container.to_string()))

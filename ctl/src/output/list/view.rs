@@ -52,7 +52,6 @@ pub(crate) enum Rows {
 /// A snapshot older than this is marked as old. Polls are seconds apart.
 const MAX_SNAPSHOT_AGE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// The lines of one snapshot.
 pub(crate) fn lines(
     annotated: &AnnotatedSnapshot,
     view: &View,

@@ -30,7 +30,6 @@ impl<'a> RogueColumn<'a> {
         find_mark(process, self.0).is_some()
     }
 
-    /// The cell of a process.
     pub(in crate::output) fn cell(self, process: &GpuProcess, symbols: Symbols) -> Cell {
         match find_mark(process, self.0) {
             Some(VerdictSummary { risk, threat, .. }) => {
@@ -53,7 +52,6 @@ fn is_worth_marking(suspected: &VerdictSummary) -> bool {
     suspected.risk >= Risk::Medium
 }
 
-/// The number of marked processes.
 pub(in crate::output) fn count_marked(suspected: &[(ProcessKey, VerdictSummary)]) -> usize {
     suspected
         .iter()

@@ -25,7 +25,6 @@ pub(super) struct RegistryEntry<'a> {
     properties: BTreeMap<&'a str, &'a str>,
 }
 
-/// The value of a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RegistryValue<'a> {
     Number(u64),
@@ -108,7 +107,6 @@ impl<'a> RegistryEntry<'a> {
 }
 
 impl RegistryValue<'_> {
-    /// A number in a dictionary.
     pub(super) fn number(&self, key: &str) -> Option<u64> {
         let Self::Dictionary(entries) = self else {
             return None;

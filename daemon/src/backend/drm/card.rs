@@ -4,8 +4,7 @@ use super::sysfs;
 use crate::backend::DeviceNode;
 use crate::fd_scan::DeviceNumber;
 use crate::procfs::read_at_most;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{DeviceId, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
@@ -15,26 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// GPU drivers. A card with another driver is a GPU if it has a render node.
+#[rustfmt::skip]
 const GPU_DRIVERS: [&str; 19] = [
-    "amdgpu",
-    "radeon",
-    "i915",
-    "xe",
-    "nouveau",
-    "nova",
-    "asahi",
-    "apple-gpu",
-    "etnaviv",
-    "lima",
-    "msm",
-    "msm_dpu",
-    "panfrost",
-    "panthor",
-    "powervr",
-    "tegra",
-    "v3d",
-    "vc4",
-    "pvrsrvkm",
+    "amdgpu", "radeon", "i915", "xe", "nouveau", "nova", "asahi", "apple-gpu", "etnaviv", "lima",
+    "msm", "msm_dpu", "panfrost", "panthor", "powervr", "tegra", "v3d", "vc4", "pvrsrvkm",
 ];
 
 /// Drivers with a render node and no GPU: displays of virtual machines, and test drivers.
@@ -63,7 +46,6 @@ pub(crate) struct DrmCard {
     pub(crate) nodes: Vec<DeviceNode>,
 }
 
-/// The PCI identity of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PciIdentity {
     /// `0000:c1:00.0`, as sysfs writes it.
@@ -84,13 +66,11 @@ impl DrmCard {
         }
     }
 
-    /// The PCI address.
     pub(crate) fn pci_slot(&self) -> Reading<String> {
         let pci = self.pci.as_ref();
         pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
     }
 
-    /// The device's own directory.
     pub(crate) fn device_directory(&self) -> PathBuf {
         self.directory.join("device")
     }

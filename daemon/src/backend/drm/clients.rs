@@ -17,8 +17,7 @@ use crate::fd_scan::{DeviceNumber, FileHolders};
 use bounds::{IncompleteProcesses, NOT_READ_YET};
 use counter::CounterHistory;
 use gpukill_policy::memory::Sharing;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use gpukill_proto::model::{GpuUse, ProcessKey};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent};
@@ -50,7 +49,6 @@ pub(crate) struct ClientReader {
     driver_reports: bool,
 }
 
-/// The activity of all clients of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardUsage {
     /// Sorted by key.

@@ -87,7 +87,6 @@ const INTEL: &[(u16, &str)] = &[
     (0xe212, "Intel Arc Pro B50"),
 ];
 
-/// The product name of an AMD device.
 pub(super) fn amd_product(device: u16, revision: Option<u8>) -> Option<&'static str> {
     let mut products = AMD.iter();
     let is_it = |of: Option<u8>| of == ANY || of == revision;
@@ -95,7 +94,6 @@ pub(super) fn amd_product(device: u16, revision: Option<u8>) -> Option<&'static 
     product.map(|(_, _, name)| *name)
 }
 
-/// The product name of an Intel device.
 pub(super) fn intel_product(device: u16) -> Option<&'static str> {
     let mut products = INTEL.iter();
     let product = products.find(|(number, _)| *number == device);

@@ -2,7 +2,6 @@
 //!
 //! One table. A driver that is not listed is read by the most common names.
 
-/// The naming of one driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Driver {
     /// The name in `drm-driver`, then the kernel's names of the device driver where they differ.
@@ -17,7 +16,6 @@ pub(crate) struct Driver {
     pub(crate) omits_unused_engines: bool,
 }
 
-/// The purpose of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EngineRole {
     Graphics,
@@ -41,7 +39,6 @@ pub(crate) enum EngineWork {
     Decode,
 }
 
-/// The kind of a memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegionKind {
     /// The card's own.

@@ -9,10 +9,7 @@ use crate::backend::{
 };
 use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _, RetainEntries as _, SortIndirect as _};
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
@@ -31,7 +28,6 @@ pub(crate) enum DrmFamily {
 }
 
 impl DrmFamily {
-    /// The name in the configuration.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Amd => "amd",

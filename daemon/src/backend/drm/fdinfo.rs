@@ -43,9 +43,7 @@ pub(crate) struct FdInfo {
 pub(crate) struct Engine {
     /// Nanoseconds of work.
     pub(crate) busy: Reading<u64>,
-    /// Cycles of work.
     pub(crate) cycles: Reading<u64>,
-    /// Cycles that passed.
     pub(crate) total_cycles: Reading<u64>,
     /// The highest frequency.
     pub(crate) hertz: Reading<u64>,

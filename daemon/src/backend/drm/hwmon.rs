@@ -41,7 +41,6 @@ impl CachedHwmon {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hwmon {
     directory: PathBuf,
-    /// The names of the attributes.
     attributes: BTreeSet<String>,
     /// Such as `edge` for `temp1`.
     labels: BTreeMap<String, String>,

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 /// No attribute is longer: sysfs writes at most a page, in one piece.
 pub(crate) const ATTRIBUTE_MAX: usize = 4_096;
 
-/// A readable attribute.
 pub(crate) trait Attribute {
     /// Reads the text, as far as there is room.
     ///

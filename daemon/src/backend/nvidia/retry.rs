@@ -26,7 +26,6 @@ struct RunningRetry {
     started_at: Instant,
 }
 
-/// The result of a retry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RetryOutcome {
     /// The driver answers for the device, even if only that it is lost.
@@ -41,7 +40,6 @@ impl Retry {
         self.has_ended() && self.running.is_none()
     }
 
-    /// Starts a retry of this device.
     pub(super) fn start(
         &mut self,
         program: &mut Program,

@@ -81,7 +81,6 @@ fn is_known_directory(above: &[&str]) -> bool {
     above.iter().all(is_slice) || above.first().is_some_and(is_runtimes)
 }
 
-/// The prefixes of the runtimes' cgroups.
 const RUNTIME_PREFIXES: [(&str, &str); 7] = [
     ("docker-", "docker"),
     ("cri-containerd-", "containerd"),

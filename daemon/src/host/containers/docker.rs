@@ -33,7 +33,6 @@ pub(super) fn docker_files(root: &Path, id: &str) -> Vec<ContainerFile> {
         .collect()
 }
 
-/// The data root that the admin configured.
 fn configured_data_root(root: &Path) -> Option<PathBuf> {
     #[derive(Deserialize)]
     struct DockerDaemonConfig {

@@ -13,7 +13,6 @@ use std::path::Path;
 /// each.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The trusted owner of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrustedOwner {
     /// Any owner: only root can write to the directory.

@@ -44,7 +44,6 @@ struct CachedHash {
 }
 
 impl HashCache {
-    /// The hash of a file version.
     pub(super) fn get(&mut self, file: &FileVersion) -> Option<String> {
         let known = self.hashes.get_mut(file)?;
         self.uses += 1;

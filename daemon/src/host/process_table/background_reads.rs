@@ -6,8 +6,7 @@ use crate::host::cgroup::CgroupContainer;
 use crate::host::commands::{CommandLineCache, NOT_READ_YET};
 use crate::host::containers::ContainerCache;
 use crate::host::users::Users;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +14,6 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The background reads of all readers.
 pub(super) struct BackgroundReads {
     command_lines: CommandLineCache,
     /// Processes with a command line that was stuck once. A user who does that on purpose lets the

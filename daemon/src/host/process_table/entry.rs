@@ -35,11 +35,9 @@ pub(super) struct ReadRoots<'a> {
     pub(super) uid_min: u32,
 }
 
-/// A process that was read.
 pub(super) struct ProcessEntry {
     /// Its data without its job and its owner's name.
     pub(super) info: ProcessInfo,
-    /// Its container as its cgroup names it.
     pub(super) cgroup_container: Reading<Option<CgroupContainer>>,
     /// The person that its container's label names.
     pub(super) owner_label: Option<String>,

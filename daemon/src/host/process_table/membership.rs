@@ -30,7 +30,6 @@ impl<'a> JobMembership<'a> {
         }
     }
 
-    /// The job of each process.
     pub(super) fn jobs(&self) -> BTreeMap<u32, Reading<Job>> {
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (pid, member) in self.members {
@@ -55,7 +54,6 @@ impl<'a> JobMembership<'a> {
         jobs
     }
 
-    /// A process and its ancestors.
     fn chain(&self, mut pid: u32) -> AncestorChain {
         let mut chain = AncestorChain::empty();
         let line = &mut chain.ancestors.processes;

@@ -135,7 +135,6 @@ impl HostFiles {
         }
     }
 
-    /// The origin of the process with this key, from this directory.
     fn origin(&mut self, key: ProcessKey, directory: &Path) -> Reading<ProgramOrigin> {
         let origin = match self.compare(directory) {
             Ok(origin) => Reading::Value(origin),

@@ -132,7 +132,6 @@ impl ScanBudget {
         })
     }
 
-    /// Records the cost of a scan of this job.
     pub(super) fn record(&mut self, job: &WatchedJob, allowance: &ScanAllowance, now: Instant) {
         if let Some(account) = self.owners.get_mut(&job.owner) {
             account.spent = account.spent.saturating_add(allowance.spent);

@@ -8,7 +8,6 @@ use gpukill_policy::access::Uids;
 use gpukill_proto::collect::RetainEntries as _;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The limits of reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CollectorLimits {
     /// Longer lists are unknown.
@@ -22,7 +21,6 @@ pub(super) const LIMITS: CollectorLimits = CollectorLimits {
     sockets: 1 << 17,
 };
 
-/// The owner that a socket is counted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SocketOwner {
     /// The user of the socket.
@@ -34,14 +32,12 @@ enum SocketOwner {
     Nowhere,
 }
 
-/// Takes sockets one by one.
 pub(super) struct SocketCollector {
     limits: CollectorLimits,
     lines: usize,
     sockets: Vec<Socket>,
     /// The users who listen at these addresses, without dropped ones.
     listeners: BTreeMap<SocketAddr, u32>,
-    /// The ports with a listening socket.
     ports: BTreeSet<u16>,
     dropped: BTreeSet<SocketOwner>,
 }

@@ -35,7 +35,6 @@ pub(super) struct SurveyPace {
     next_for_new: Option<Instant>,
 }
 
-/// All processes of the host.
 pub(super) struct ProcessCensus {
     root: PathBuf,
     view: CgroupView,
@@ -58,7 +57,6 @@ impl SurveyPace {
         next.is_none_or(|next| now >= next)
     }
 
-    /// Records the duration of a listing.
     pub(super) fn record(&mut self, time: Duration, now: Instant) {
         let next = |share: u32| {
             let pause = time.saturating_mul(share);
@@ -154,7 +152,6 @@ impl ProcessCensus {
         processes_by_job
     }
 
-    /// A process and its descendants.
     fn descendants(&self, root: ProcessKey) -> Option<Vec<ProcessKey>> {
         let mut processes = vec![root];
         let mut visited: BTreeSet<u32> = [root.pid].into();
@@ -172,7 +169,6 @@ impl ProcessCensus {
         Some(processes)
     }
 
-    /// Whether the process belongs to this user.
     fn belongs_to(&self, key: ProcessKey, uid: Option<u32>) -> bool {
         let uids = StatusFile::read(&self.root.join(key.pid.to_string())).uids;
         uids.known().is_some_and(|uids| Some(uids.real) == uid)

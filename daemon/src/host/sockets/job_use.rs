@@ -9,8 +9,7 @@ use super::served::ServedSockets;
 use super::table::{Connection, SocketListError, SocketTable};
 use core::net::SocketAddr;
 use gpukill_policy::network::{ListeningPort, classify_network_use};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -83,7 +82,6 @@ enum ClientKind {
     Closed,
 }
 
-/// The inodes of the sockets of a job.
 struct JobInodes<'a> {
     own: BTreeSet<u64>,
     servers: BTreeSet<u64>,
@@ -199,7 +197,6 @@ impl JobHistory {
         Ok(evaluation)
     }
 
-    /// Adds the ports of the job in one namespace.
     fn add_ports(
         &self,
         table: &SocketTable,

@@ -17,7 +17,6 @@ use std::time::Instant;
 /// The kernel writes less than 2 KiB.
 const SNMP_MAX: u64 = 16 << 10;
 
-/// The data of a network namespace.
 pub(super) struct NetworkNamespace {
     pub(super) table: Result<SocketTable, SocketListError>,
     /// How many connections it has accepted since its creation; `None` for the namespace of the

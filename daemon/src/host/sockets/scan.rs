@@ -9,8 +9,7 @@ use super::{NetworkUse, ProcessSockets, SavedServedSockets, SocketFindings, Watc
 use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{Job, ProcessKey};
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +47,6 @@ pub(super) struct ScanRound {
     census: Option<ProcessCensus>,
 }
 
-/// The open sockets of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenSockets {
     /// Its directory below `/proc`.
@@ -297,9 +295,6 @@ impl SocketScanner {
     }
 
     /// The sockets of a process.
-    ///
-    /// # Errors
-    /// When they cannot be read, or the process has ended.
     pub(super) fn open_sockets(
         &self,
         key: ProcessKey,

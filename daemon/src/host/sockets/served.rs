@@ -3,8 +3,7 @@
 
 use super::budget::BudgetOwner;
 use super::{SaveInodes, SavedServedSockets};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

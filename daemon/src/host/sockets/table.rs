@@ -7,8 +7,7 @@ use crate::host::status::StatusFile;
 use crate::procfs::parse_decimal;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use gpukill_policy::access::Uids;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
@@ -38,7 +37,6 @@ pub(super) struct SocketTable {
     local_clients: BTreeMap<(SocketAddr, SocketAddr), u64>,
     /// The remote ends of all other connections, by inode.
     outgoing: BTreeMap<u64, SocketAddr>,
-    /// The addresses of this namespace.
     addresses: LocalAddresses,
     /// The inodes of listening sockets. Shared, since each job remembers the ones it knows.
     listeners: Arc<BTreeSet<u64>>,
@@ -49,7 +47,6 @@ pub(super) struct SocketTable {
     pub(super) lines: usize,
 }
 
-/// A connection to a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Connection {
     /// The port of the server; the first field, for the order.
@@ -229,7 +226,6 @@ impl SocketTable {
         &self.listeners
     }
 
-    /// The address on which the socket with this inode listens.
     pub(super) fn listening_address(&self, inode: u64) -> Option<SocketAddr> {
         self.listening_by_inode.get(&inode).copied()
     }
@@ -594,7 +590,6 @@ mod tests {
         assert_eq!(lines(150_000), Ok(()));
     }
 
-    /// The same lines repeated.
     struct RepeatedLines {
         lines: Vec<u8>,
         at: usize,

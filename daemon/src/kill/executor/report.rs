@@ -59,7 +59,6 @@ impl<'a> KillReporter<'a> {
         outcomes.any(|outcome| outcome.outcome == Outcome::Gone)
     }
 
-    /// Marks a reported process as gone.
     pub(super) fn mark_gone(&mut self, key: ProcessKey) {
         if let Some(outcome) = self.outcomes.get_mut(&key) {
             outcome.outcome = Outcome::Gone;

@@ -177,7 +177,6 @@ impl Target {
         self.stopped.get_or_insert_with(stop).stop();
     }
 
-    /// Whether this kill has stopped it.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }

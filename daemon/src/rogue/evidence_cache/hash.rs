@@ -11,7 +11,6 @@ pub(super) struct HashState {
     request: HashRequest,
 }
 
-/// The state of the request.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum HashRequest {
     #[default]

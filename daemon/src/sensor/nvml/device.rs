@@ -8,8 +8,7 @@ use super::ranges::{
 };
 use super::raw;
 use crate::backend::MemoryReadings;
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoMap as _, RetainEntries as _};
 use gpukill_proto::model::{DeviceId, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;

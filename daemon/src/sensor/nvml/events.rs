@@ -6,8 +6,7 @@
 use super::codes::{ErrorClass, error_class, explain};
 use super::raw::{EventSet, RawEvent, device_key};
 use crate::fault::FaultCause;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::{DeviceId, EventKind, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use nvml_wrapper::error::NvmlError;
@@ -26,7 +25,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 const REGISTERED_TYPES: u64 =
     0x2 | 0x8 | 0x100 | 0x200 | 0x400 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000;
 
-/// The events of all devices.
 #[derive(Default)]
 pub(super) struct EventCollector {
     set: Option<EventSet>,

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 /// A pid on an instance of a GPU, or on a whole GPU.
 type ProcessInstance = (u32, Option<InstanceId>);
 
-/// The merged values of one process on one instance.
 pub(super) type MergedProcesses = BTreeMap<ProcessInstance, (GpuUse, Reading<Bytes>)>;
 
 /// The processes in all lists of a GPU or of a MIG device.
@@ -33,7 +32,6 @@ pub(super) fn list_failure<T>(error: &ListError) -> Reading<T> {
     }
 }
 
-/// Adds the utilization of each process.
 pub(super) fn add_utilization(
     merged: MergedProcesses,
     samples: &UtilizationSamples,

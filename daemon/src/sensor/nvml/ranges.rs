@@ -11,7 +11,6 @@ use nvml_wrapper::error::NvmlError;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// The result of a call as a reading.
 pub(super) fn to_reading<T, U>(
     result: Result<T, NvmlError>,
     value: impl FnOnce(T) -> Reading<U>,
@@ -185,7 +184,6 @@ fn memory(total: u64, used: u64, reserved: Reading<Bytes>, unified: bool) -> Mem
     }
 }
 
-/// Unknown memory, for this reason.
 pub(super) fn unknown_memory(why: &Reading<()>, unified: bool) -> MemoryReadings {
     MemoryReadings {
         unified,

@@ -143,7 +143,6 @@ pub(super) fn read_list(
 #[derive(Debug)]
 pub(super) struct EventSet(sys::nvmlEventSet_t);
 
-/// One event as NVML reports it.
 #[derive(Debug)]
 pub(super) struct RawEvent {
     /// The device's handle, as [`device_key`] returns it.

@@ -8,7 +8,6 @@ use gpukill_proto::model::InstanceId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-/// One process in one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessRecord {
     pub(super) pid: u32,
@@ -43,7 +42,6 @@ const MAX_RECORDS: u32 = 65_536;
 /// How many times a list is tried while it grows.
 const MAX_TRIES: u32 = 4;
 
-/// One of the lists of a device.
 pub(super) fn read_records(
     nvml: &Nvml,
     device: &Device<'_>,

@@ -22,11 +22,9 @@ use std::collections::BTreeMap;
 /// The current state of the guard.
 #[derive(Clone, Copy)]
 pub(in crate::server) struct GuardContext<'a> {
-    /// The rules in force.
     pub(in crate::server) rules: &'a CompiledRules,
     /// Whether the circuit breaker has stopped enforcement.
     pub(in crate::server) is_stopped: bool,
-    /// The open violations.
     pub(in crate::server) open: &'a [OpenViolation],
     /// The jobs that a dry run counts as ended and that still run.
     pub(in crate::server) simulated: &'a [SimulatedEnd],

@@ -3,7 +3,7 @@
 use super::super::visibility::Visibility;
 use super::Session;
 use crate::store::{ActionFilter, PastRights, SelectedDevices};
-use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::access::{Operation, Ruling, check, may_read_command};
 use gpukill_policy::select::{
     DeviceName, DeviceSelectorError, names_one_user_of, select_devices, user_number,
 };
@@ -233,12 +233,6 @@ impl Session {
         &self,
     ) -> impl Fn(Option<u32>, Option<u32>) -> bool + Send + Sync + 'static {
         let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
-        move |owner, namespace_owner| {
-            let read = Operation::ReadCommand {
-                owner,
-                namespace_owner,
-            };
-            matches!(check(&caller, read, &roles), Ruling::Allow)
-        }
+        move |owner, namespace_owner| may_read_command(&caller, (owner, namespace_owner), &roles)
     }
 }

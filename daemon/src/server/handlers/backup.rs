@@ -1,12 +1,12 @@
 //! The calls with which admins back up and prune the store.
 
-use super::Session;
+use super::{Session, lock};
 use crate::store::{Action, ActionKind, StoreCopy, asked_for_a_copy};
 use gpukill_policy::access::Operation;
 use gpukill_proto::audit::{Backup, CopyId, PruneReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The backup that a connection reads. It is deleted with the connection.
 #[derive(Clone, Default)]
@@ -16,13 +16,6 @@ pub(crate) struct ConnectionBackup(Arc<Mutex<BackupState>>);
 struct BackupState {
     last: u64,
     current: Option<Arc<StoreCopy>>,
-}
-
-impl ConnectionBackup {
-    fn lock(&self) -> MutexGuard<'_, BackupState> {
-        // Nothing panics while it holds this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Session {
@@ -64,11 +57,11 @@ impl Session {
             return Err(refusal);
         }
         // The store has room for one backup.
-        self.backup.lock().current = None;
+        lock(&self.backup.0).current = None;
         let host = self.shared.state.borrow().snapshot.host.clone();
         let made = Arc::new(store.make_recorded_copy(uid, host).await?);
         let bytes = made.bytes();
-        let mut kept = self.backup.lock();
+        let mut kept = lock(&self.backup.0);
         kept.last += 1;
         kept.current = Some(made);
         Ok(Backup {
@@ -84,7 +77,7 @@ impl Session {
         offset: u64,
     ) -> Result<Vec<u8>, Refusal> {
         let made = {
-            let kept = self.backup.lock();
+            let kept = lock(&self.backup.0);
             let made = kept.current.clone();
             made.filter(|_| kept.last == id.0)
         };

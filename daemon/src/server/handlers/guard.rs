@@ -145,7 +145,6 @@ impl Session {
         asked.take(MAX_OPEN_VIOLATIONS).collect()
     }
 
-    /// The summary of the guard for a list of this snapshot.
     pub(crate) fn guard_brief(&self, snapshot: &Snapshot) -> GuardSummary {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (in_force, status) = (guard.in_force(), guard.status());

@@ -3,7 +3,7 @@
 
 use super::super::explanation::{ExplanationContext, GuardContext, explain, explain_absence};
 use super::super::holder_pages::HoldersAnswer;
-use super::Session;
+use super::{Session, lock};
 use crate::fd_scan::full_scan::{ScanFreshness, read_after_scan};
 use crate::guard::local_time_of;
 use crate::poll::process_inspector::InspectedProcess;
@@ -15,7 +15,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::sanitize;
 use std::cell::RefCell;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an explanation waits for reads that may hang. Usual reads take a few milliseconds;
@@ -33,16 +33,12 @@ impl Session {
         let answer = if start == 0 {
             Arc::new(self.list_holders(device).await?)
         } else {
-            let kept = self.pending_holders.lock();
-            let kept = kept.unwrap_or_else(PoisonError::into_inner).clone();
+            let kept = lock(&self.pending_holders).clone();
             kept.ok_or(Refusal::Expired)?
         };
         let page = answer.page(start as usize, &self.caller, &self.shared.roles());
         // Kept only while there are more pages.
-        *self
-            .pending_holders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = page.next.map(|_| answer);
+        *lock(&self.pending_holders) = page.next.map(|_| answer);
         Ok(page)
     }
 

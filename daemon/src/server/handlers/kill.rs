@@ -1,13 +1,13 @@
 //! The calls that end processes: plan, execute, follow.
 
 use super::super::kill_pages::{plan_page, report_page};
-use super::Session;
+use super::{Session, lock};
 use gpukill_proto::kill::{
     KillPlan, KillPlanPage, KillReport, KillReportPage, KillRequest, OperationId, PlanId,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::MAX_WAIT;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The plan and the report that a connection may read more pages of.
 #[derive(Clone, Default)]
@@ -49,11 +49,6 @@ impl Session {
         Ok(plan_page(id, &plan, start as usize, &self.caller, &roles))
     }
 
-    /// Starts the execution of a plan.
-    pub(crate) async fn start_kill(&self, plan: PlanId) -> Result<OperationId, Refusal> {
-        self.shared.enforcer.execute(&self.caller, plan)
-    }
-
     /// Returns a page of the current report.
     pub(crate) async fn kill_report_page(
         &self,
@@ -87,9 +82,4 @@ impl Session {
         *lock(&self.pending_kill.report) = page.next.map(|_| (operation, report));
         Ok(page)
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Only values are stored under it, so that nothing panics.
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

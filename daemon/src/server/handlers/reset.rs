@@ -7,18 +7,12 @@ use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::MAX_WAIT;
 
 impl Session {
-    /// Makes a plan.
     pub(crate) async fn reset_plan(
         &self,
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
         request.validate().map_err(Refusal::Invalid)?;
         self.shared.resetter.plan(&self.caller, request).await
-    }
-
-    /// Starts the execution of a plan.
-    pub(crate) async fn start_reset(&self, plan: PlanId) -> Result<OperationId, Refusal> {
-        self.shared.resetter.execute(&self.caller, plan).await
     }
 
     /// Returns the current report.

@@ -16,7 +16,6 @@ use gpukill_proto::service::{MAX_SCAN_HOURS, MAX_VERDICTS};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Seconds in an hour.
 const HOUR: i64 = 3_600;
 
 impl Session {

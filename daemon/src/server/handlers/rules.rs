@@ -1,6 +1,6 @@
 //! The calls that read and change the rules of both kinds.
 
-use super::Session;
+use super::{Session, lock};
 use crate::guard::rules::GuardRulesKind;
 use crate::rogue::rules::RogueRulesKind;
 use crate::rules_file::{RuleStore, RulesKind};
@@ -11,21 +11,16 @@ use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::RogueEdit;
 use gpukill_proto::service::{MAX_PART_BYTES, MAX_RULES_BYTES};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The rules that a client offers on this connection. They are dropped with it.
 #[derive(Clone, Default)]
 pub(crate) struct OfferedRules(Arc<Mutex<Option<Vec<u8>>>>);
 
 impl OfferedRules {
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        // Nothing panics while it holds this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Appends a part; a part at offset 0 starts again.
     pub(crate) fn append(&self, offset: u64, part: &[u8]) -> Result<(), Refusal> {
-        let mut taken = self.lock();
+        let mut taken = lock(&self.0);
         let taken = taken.get_or_insert_default();
         if offset == 0 {
             taken.clear();
@@ -44,9 +39,8 @@ impl OfferedRules {
         Ok(())
     }
 
-    /// The offered rules as text.
     pub(super) fn text(&self) -> Result<String, Refusal> {
-        let taken = self.lock().clone();
+        let taken = lock(&self.0).clone();
         let taken = taken.ok_or_else(|| Refusal::Invalid("no rules were offered".into()))?;
         String::from_utf8(taken)
             .map_err(|_| Refusal::Invalid("the rules are not valid UTF-8".into()))
@@ -54,18 +48,8 @@ impl OfferedRules {
 }
 
 impl Session {
-    /// Returns a part of the guard's rules.
-    pub(crate) async fn rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
-        self.part_of(&self.shared.guard.store, offset).await
-    }
-
-    /// Returns a part of the rogue rules.
-    pub(crate) async fn rogue_rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
-        self.part_of(&self.shared.rogue.store, offset).await
-    }
-
     /// A part of the rules: as written for callers who may edit them, as in force for all others.
-    async fn part_of<K: RulesKind>(
+    pub(crate) async fn rules_part<K: RulesKind>(
         &self,
         rules: &Arc<RuleStore<K>>,
         offset: u64,

@@ -22,7 +22,6 @@ pub(super) struct PeerProcess {
     pub(super) person: Option<PersonEvidence>,
 }
 
-/// Inspects the process that connected.
 pub(super) fn inspect(stream: &UnixStream) -> PeerProcess {
     match getsockopt(stream, PeerPidfd) {
         Ok(handle) => inspect_pidfd(&handle),

@@ -6,7 +6,6 @@ use gpukill_policy::usage::{DeviceUsage, Gauge};
 /// The most devices or runs that are read from one blob.
 const MAX_ITEMS: u64 = 1 << 20;
 
-/// A gauge as it is encoded.
 #[derive(Clone, Copy)]
 pub(super) enum DecodedGauge {
     Unsupported,

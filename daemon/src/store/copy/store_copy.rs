@@ -48,7 +48,6 @@ impl ArchivePiece {
     }
 }
 
-/// The directory in which the copies are written.
 pub(in super::super) fn copy_directory(directory: &Path) -> PathBuf {
     directory.join("copying")
 }
@@ -146,9 +145,6 @@ impl StoreCopy {
     }
 
     /// Returns the bytes at `offset`, at most as many as one answer carries; none at the end.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub(crate) fn read_part(&self, offset: u64) -> std::io::Result<Vec<u8>> {
         let mut part = Vec::new();
         let mut begin = 0;
@@ -189,7 +185,6 @@ struct CopiedFile {
     schema: i64,
 }
 
-/// Copies one file and checks the copy.
 fn copy_file(directory: &Path, target: &Path, kind: &DatabaseKind) -> Result<CopiedFile, String> {
     let source = open_for_reading(directory, kind)
         .map_err(|unusable| unusable.why)?

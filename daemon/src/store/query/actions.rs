@@ -55,9 +55,6 @@ impl SelectedDevices {
 type MayReadAction<'a> = &'a dyn Fn(Option<u32>) -> bool;
 
 /// Returns one page of the entries that match `query` and `filter`.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn action_page(
     connection: &mut Connection,
     query: &ActionQuery,
@@ -74,9 +71,6 @@ pub(in super::super) fn action_page(
 }
 
 /// The users with a recorded action or event, up to a limit.
-///
-/// # Errors
-/// When the store fails, or the query takes too long.
 pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u32>, Refusal> {
     run_query(connection, |connection, _| {
         let select = "SELECT uid FROM action WHERE uid IS NOT NULL
@@ -89,9 +83,6 @@ pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u
 
 /// Those of `uids` that had this name, and no other one, whenever they used a device: the record has
 /// no names.
-///
-/// # Errors
-/// When the store fails, or the query takes too long.
 pub(in super::super) fn former_uids(
     connection: &mut Connection,
     name: &str,
@@ -156,12 +147,10 @@ fn check_device_known(connection: &Connection, filter: &ActionFilter) -> Result<
 
 // Ids of events are even, ids of actions odd: both tables count from one.
 
-/// The entry id of the action in this row.
 pub(super) const fn action_entry_id(row: i64) -> u64 {
     row.saturating_mul(2).saturating_add(1).cast_unsigned()
 }
 
-/// The row of the action with this entry id.
 pub(super) const fn row_of_action(id: u64) -> i64 {
     (id / 2).cast_signed()
 }
@@ -280,7 +269,6 @@ struct EntrySource<'a> {
 }
 
 impl EntrySource<'_> {
-    /// The position of the next entry.
     fn next_position(&mut self) -> Result<Option<ActionCursor>, QueryError> {
         while self.next.is_none() {
             let Some(row) = self.rows.next()? else {

@@ -19,12 +19,11 @@ use gpukill_proto::model::{InstanceId, Owner};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Timestamp};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The devices and processes of a query.
 pub(super) struct QueryScope<'a> {
-    /// The selected devices.
     pub(super) devices: BTreeSet<i64>,
     pub(super) all_devices: BTreeMap<i64, StoredDevice>,
     /// Whether the query selects processes, so that whole devices are not part of the answer.
@@ -68,7 +67,6 @@ impl StoredDevice {
     }
 }
 
-/// One process on one device.
 pub(super) struct StoredRun {
     pub(super) device: i64,
     pub(super) instance: String,
@@ -123,7 +121,6 @@ impl<'a> QueryScope<'a> {
         }
     }
 
-    /// Whether the query selects everything.
     pub(super) fn selects_all(&self) -> bool {
         !self.selects_processes && self.devices.len() == self.all_devices.len()
     }
@@ -208,85 +205,59 @@ fn pattern(typed: Option<&str>) -> Result<Option<Pattern>, QueryError> {
     Ok(Some(Box::new(move |text| compiled.is_match(text))))
 }
 
-/// A row of a run and its process.
 pub(super) struct RunRow<'a>(pub(super) &'a Row<'a>);
 
-/// The columns in the order of the constants below: first those that identify the user of a device,
-/// then the other filter columns, then the rest.
-const COLUMNS: [&str; 36] = [
-    "r.id",
-    "r.device",
-    "p.uid",
-    "p.owner",
-    "p.owner_uid",
-    "p.owner_kind",
-    "p.namespace_owner",
-    "p.name",
-    "p.command",
-    "p.user",
-    "p.container",
-    "p.container_name",
-    "p.job",
-    "p.groups",
-    "r.instance",
-    "p.pid",
-    "r.first_sample",
-    "CASE WHEN r.ended_at IS NULL THEN 9223372036854775807 ELSE r.last_sample END",
-    "r.process",
-    "r.first_at",
-    "r.last_at",
-    "r.ended_at",
-    "r.ending",
-    "r.action",
-    "r.busy_ms",
-    "r.idle_ms",
-    "r.unknown_ms",
-    "r.memory_mib_s",
-    "r.memory_max",
-    "p.boot",
-    "p.start_ticks",
-    "r.held_ms",
-    "r.process_busy_ms",
-    "r.process_idle_ms",
-    "r.utilization_total",
-    "r.utilization_known_ms",
-];
-const ID: usize = 0;
-const DEVICE: usize = 1;
-const UID: usize = 2;
-const OWNER: usize = 3;
-const OWNER_UID: usize = 4;
-const OWNER_KIND: usize = 5;
-const NAMESPACE_OWNER: usize = 6;
-const NAME: usize = 7;
-const COMMAND: usize = 8;
-const USER: usize = 9;
-const CONTAINER: usize = 10;
-const CONTAINER_NAME: usize = 11;
-const JOB: usize = 12;
-const GROUPS: usize = 13;
-const INSTANCE: usize = 14;
-const PID: usize = 15;
-const FIRST_SAMPLE: usize = 16;
-const LAST_SAMPLE: usize = 17;
-const PROCESS: usize = 18;
-const FIRST_AT: usize = 19;
-const LAST_AT: usize = 20;
-const ENDED_AT: usize = 21;
-const ENDING: usize = 22;
-const ACTION: usize = 23;
-const BUSY_MS: usize = 24;
-const IDLE_MS: usize = 25;
-const UNKNOWN_MS: usize = 26;
-const MEMORY_MIB_S: usize = 27;
-const MEMORY_MAX: usize = 28;
-const BOOT: usize = 29;
-const START_TICKS: usize = 30;
-const HELD_MS: usize = 31;
-const PROCESS_BUSY_MS: usize = 32;
-const PROCESS_IDLE_MS: usize = 33;
-const UTILIZATION_TOTAL: usize = 34;
-const UTILIZATION_KNOWN_MS: usize = 35;
+/// Defines the columns and a constant with the position of each.
+macro_rules! columns {
+    ($($name:ident = $column:literal,)*) => {
+        const COLUMNS: &[&str] = &[$($column),*];
+
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as constants")]
+        enum Position { $($name),* }
+
+        $(const $name: usize = Position::$name as usize;)*
+    };
+}
+
+// First those that identify the user of a device, then the other filter columns, then the rest.
+columns! {
+    ID = "r.id",
+    DEVICE = "r.device",
+    UID = "p.uid",
+    OWNER = "p.owner",
+    OWNER_UID = "p.owner_uid",
+    OWNER_KIND = "p.owner_kind",
+    NAMESPACE_OWNER = "p.namespace_owner",
+    NAME = "p.name",
+    COMMAND = "p.command",
+    USER = "p.user",
+    CONTAINER = "p.container",
+    CONTAINER_NAME = "p.container_name",
+    JOB = "p.job",
+    GROUPS = "p.groups",
+    INSTANCE = "r.instance",
+    PID = "p.pid",
+    FIRST_SAMPLE = "r.first_sample",
+    LAST_SAMPLE = "CASE WHEN r.ended_at IS NULL THEN 9223372036854775807 ELSE r.last_sample END",
+    PROCESS = "r.process",
+    FIRST_AT = "r.first_at",
+    LAST_AT = "r.last_at",
+    ENDED_AT = "r.ended_at",
+    ENDING = "r.ending",
+    ACTION = "r.action",
+    BUSY_MS = "r.busy_ms",
+    IDLE_MS = "r.idle_ms",
+    UNKNOWN_MS = "r.unknown_ms",
+    MEMORY_MIB_S = "r.memory_mib_s",
+    MEMORY_MAX = "r.memory_max",
+    BOOT = "p.boot",
+    START_TICKS = "p.start_ticks",
+    HELD_MS = "r.held_ms",
+    PROCESS_BUSY_MS = "r.process_busy_ms",
+    PROCESS_IDLE_MS = "r.process_idle_ms",
+    UTILIZATION_TOTAL = "r.utilization_total",
+    UTILIZATION_KNOWN_MS = "r.utilization_known_ms",
+}
 
 /// The columns to read of each run: most of the time goes into reading them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,7 +279,7 @@ impl RunColumns {
             (Self::Process, _) => PROCESS,
             (Self::All, _) => COLUMNS.len(),
         };
-        COLUMNS.get(..many).unwrap_or(&COLUMNS).join(", ")
+        COLUMNS.get(..many).unwrap_or(COLUMNS).join(", ")
     }
 }
 
@@ -405,7 +376,6 @@ impl RunRow<'_> {
         Ok(ended.map(Timestamp))
     }
 
-    /// The row of the action that ended the run.
     pub(super) fn action(&self) -> rusqlite::Result<Option<i64>> {
         self.0.get(ACTION)
     }
@@ -524,7 +494,15 @@ pub(super) fn for_each_run(
         "SELECT {columns} FROM run r CROSS JOIN process p ON p.id = r.process
          WHERE r.id >= ?1 AND r.id <= ?2 ORDER BY r.id"
     ))?;
-    let mut rows = statement.query([first, last])?;
+    visit_selected(statement.query([first, last])?, scope, &mut visit)
+}
+
+/// Calls `visit` for each of these runs that is in the scope.
+fn visit_selected(
+    mut rows: Rows<'_>,
+    scope: &QueryScope<'_>,
+    visit: &mut dyn FnMut(&RunRow<'_>) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
     while let Some(row) = rows.next()? {
         let run = RunRow(row);
         if scope.contains(&run)? {

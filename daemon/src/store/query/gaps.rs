@@ -26,9 +26,7 @@ const MEASURED_SAMPLES: i64 = 15;
 /// Looks for gaps between rows, in their order, and within rows.
 pub(in super::super) struct GapFinder<'a> {
     connection: &'a Connection,
-    /// A longer pause is a gap.
     max_pause_ms: u64,
-    /// The end of the previous row.
     previous_end: Option<Timestamp>,
     /// The longest gaps; the shortest of them is on top of the heap.
     gaps: BinaryHeap<Reverse<(u64, i64, i64)>>,

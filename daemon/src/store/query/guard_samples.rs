@@ -22,9 +22,6 @@ use std::sync::Arc;
 
 /// Passes each sample, minute or hour that began in this time span to `visit`, with whether it is a
 /// sample. Stops early when `visit` breaks.
-///
-/// # Errors
-/// When the store fails, or reading takes too long.
 pub(crate) fn guard_samples(
     connection: &Connection,
     (since, until): (Timestamp, Timestamp),

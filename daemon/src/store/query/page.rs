@@ -27,9 +27,6 @@ const MAX_ROWS_WITHOUT_MATCH: u32 = 200;
 
 /// Returns one page of the records that `query` selects, newest first. `may_read` decides, by user
 /// and namespace owner, whether patterns see the command line of a process.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn sample_page(
     connection: &mut Connection,
     query: &AuditQuery,

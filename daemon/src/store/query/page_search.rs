@@ -66,7 +66,6 @@ impl<'a> PageSearch<'a> {
         })
     }
 
-    /// Whether a run matches.
     pub(super) fn matches(
         &mut self,
         connection: &Connection,

@@ -65,9 +65,6 @@ struct StoredEnding {
 
 /// Returns one page of the runs that `query` selects, the newest start first. `may_read` decides,
 /// by user and namespace owner, whether the caller sees the command line of a process.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn unresolved_runs(
     connection: &mut Connection,
     query: &RunQuery,
@@ -132,7 +129,6 @@ impl CountedTimes {
 }
 
 impl PartUsage {
-    /// The usage in one row.
     fn from_row(usage: &RunUsage, times: CountedTimes) -> Self {
         let (busy_ms, idle_ms, unknown_ms) = match times {
             CountedTimes::OwnerShares => (usage.busy_ms, usage.idle_ms, usage.unknown_ms),

@@ -41,9 +41,6 @@ const KEY_CELLS: usize = 3;
 const MAX_RUNS: usize = 1 << 18;
 
 /// Returns the usage over time that `query` selects. `may_read` as in [`QueryScope::from_filter`].
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn series(
     connection: &mut Connection,
     query: &SeriesQuery,
@@ -234,13 +231,11 @@ struct DeviceValues {
     power: ValueSum,
 }
 
-/// The lines so far.
 struct SeriesLines {
     by: SeriesBy,
     grid: Grid,
     keys: HashMap<LineKey, usize>,
     lines: Vec<Line>,
-    /// The line of each run.
     runs: BTreeMap<i64, usize>,
     /// The number of owners or jobs in the line [`LineKey::Others`].
     summed: usize,

@@ -23,9 +23,6 @@ use std::time::SystemTime;
 
 /// Sums up what `filter` selects. `may_read` decides, by user and namespace owner, whether the
 /// command line of a process is its label.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn summary(
     connection: &mut Connection,
     filter: &AuditFilter,

@@ -58,9 +58,6 @@ pub(in super::super) struct SamplesPart {
 
 /// Reads the part of a page that comes from the samples. `uids` are the users that the user of
 /// the query names.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn timeline_samples(
     connection: &mut Connection,
     query: &TimelineQuery,
@@ -76,9 +73,6 @@ pub(in super::super) fn timeline_samples(
 }
 
 /// Adds the part of the page that comes from the record.
-///
-/// # Errors
-/// When the store fails, or the query takes too long.
 pub(in super::super) fn timeline_page(
     connection: &mut Connection,
     query: &TimelineQuery,

@@ -17,9 +17,6 @@ const MAX_PAGE_BYTES: u64 = 256 << 10;
 pub(crate) type VerdictPage = (Vec<(u64, GuardRecord)>, Option<u64>);
 
 /// Returns one page of the decisions that `query` selects.
-///
-/// # Errors
-/// When the query is invalid, the store fails, or the query takes too long.
 pub(in super::super) fn verdict_page(
     connection: &mut Connection,
     query: &ViolationQuery,

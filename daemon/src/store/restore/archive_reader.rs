@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// The source of an archive.
 pub(super) trait ArchiveSource {
     /// Fills `into` with the bytes at `offset`.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
@@ -51,7 +50,6 @@ fn unfit_error(why: impl Into<String>) -> ArchiveError {
     ArchiveError::Unfit(why.into())
 }
 
-/// The parts of an archive.
 #[derive(Debug)]
 pub(super) struct BackupArchive {
     pub(super) manifest: Manifest,
@@ -59,7 +57,6 @@ pub(super) struct BackupArchive {
     pub(super) audit: FileExtent,
 }
 
-/// The position of a file in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileExtent {
     pub(super) offset: u64,
@@ -69,7 +66,6 @@ pub(super) struct FileExtent {
     seconds: u64,
 }
 
-/// The manifest of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// The host that made the backup, by its own name, escaped for a screen.
@@ -91,7 +87,6 @@ const FORMAT_VERSION: u64 = 1;
 
 const MANIFEST: &str = "manifest.json";
 
-/// Reads an archive of this length.
 pub(super) fn read_archive(
     source: &(impl ArchiveSource + ?Sized),
     length: u64,
@@ -197,7 +192,6 @@ fn check_end(
     Ok(())
 }
 
-/// The manifest as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "all that we write must be there")]

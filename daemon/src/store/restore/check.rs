@@ -14,9 +14,6 @@ const MAX_ID: i64 = 1 << 40;
 const MAX_TIME_MS: i64 = 253_402_300_799_999;
 
 /// Checks a file; `schema` is the version in the manifest.
-///
-/// # Errors
-/// The reason why the file cannot be used.
 pub(super) fn check(directory: &Path, kind: &DatabaseKind, schema: i64) -> Result<(), String> {
     let path = directory.join(kind.file);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -7,7 +7,6 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use std::collections::BTreeSet;
 
-/// One table of the record.
 struct RecordTable {
     name: &'static str,
     /// The columns that never change.
@@ -52,7 +51,6 @@ const FINDING: RecordTable = RecordTable {
     end_columns: &[],
 };
 
-/// All tables of the record.
 const TABLES: [&RecordTable; 4] = [&ACTION, &EVENT, &VERDICT, &FINDING];
 
 /// A row: its id, its fixed columns, and the columns of its end.

@@ -108,7 +108,6 @@ fn swap_files(directory: &Path, new: &Path, old: &Path) -> io::Result<()> {
     sync_directory(directory)
 }
 
-/// A remaining step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SwapStep {
     Rename(PathBuf, PathBuf),
@@ -116,7 +115,6 @@ enum SwapStep {
     Sync,
 }
 
-/// The remaining steps, from the state of the directories.
 fn remaining_steps(directory: &Path, new: &Path, old: &Path) -> Vec<SwapStep> {
     let mut steps = Vec::new();
     let waiting = [&SAMPLES, &AUDIT].map(|kind| kind.file);

@@ -18,9 +18,6 @@ pub(super) struct EncodedRow {
 
 impl EncodedRow {
     /// Reads a row that began at `at`.
-    ///
-    /// # Errors
-    /// When the row cannot be read completely.
     pub(super) fn read(blob: &[u8], at: Timestamp) -> Result<Self, BlobError> {
         let runs = decode_in_order(blob, at)?.runs;
         Ok(Self {
@@ -37,7 +34,6 @@ pub(super) struct SummedRow {
     pub(super) blob: Vec<u8>,
 }
 
-/// The sum for one run.
 pub(super) struct RunSum<'a> {
     pub(super) id: i64,
     pub(super) usage: &'a RunUsage,

@@ -15,7 +15,6 @@ pub(in super::super) const CLOCK_JUMPED: &str =
 const DISK_FULL: &str =
     "too little disk space is free: deleting needs some space before it frees any";
 
-/// A requested prune.
 pub(in super::super) struct RequestedPrune {
     /// Rows older than this are deleted.
     before: Timestamp,

@@ -239,7 +239,6 @@ impl Writer {
         (!is_well).then_some(self.check_directory_at)
     }
 
-    /// Publishes the status of the store.
     pub(super) fn publish_status(&mut self) {
         self.quarantine_faults = [&SAMPLES, &AUDIT]
             .into_iter()

@@ -22,7 +22,6 @@ pub(super) const MEMORY_UTILIZATION: &str = "gpukill_gpu_memory_utilization_rati
 /// What a metric is to OpenTelemetry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Instrument {
-    /// The name.
     pub(super) name: Cow<'static, str>,
     /// The unit in UCUM; empty for none.
     pub(super) unit: &'static str,
@@ -71,137 +70,38 @@ type Convention = (
 /// The type of component that some metrics of GPUs name.
 const GPU_TYPE: &[(&str, &str)] = &[("hw.type", "gpu")];
 
-/// Every metric with a convention.
-static CONVENTIONS: &[Convention] = &[
-    (
-        "gpukill_gpu_utilization_ratio",
-        "hw.gpu.utilization",
-        "1",
-        Shape::Gauge,
-        Component::Gpu,
-        &[("hw.gpu.task", "general")],
-    ),
-    (
-        "gpukill_gpu_encoder_utilization_ratio",
-        "hw.gpu.utilization",
-        "1",
-        Shape::Gauge,
-        Component::Gpu,
-        &[("hw.gpu.task", "encoder")],
-    ),
-    (
-        "gpukill_gpu_decoder_utilization_ratio",
-        "hw.gpu.utilization",
-        "1",
-        Shape::Gauge,
-        Component::Gpu,
-        &[("hw.gpu.task", "decoder")],
-    ),
-    (
-        "gpukill_gpu_memory_total_bytes",
-        "hw.gpu.memory.limit",
-        "By",
-        Shape::UpDownCounter,
-        Component::Gpu,
-        &[],
-    ),
-    (
-        "gpukill_gpu_memory_used_bytes",
-        "hw.gpu.memory.usage",
-        "By",
-        Shape::UpDownCounter,
-        Component::Gpu,
-        &[],
-    ),
-    (
-        MEMORY_UTILIZATION,
-        "hw.gpu.memory.utilization",
-        "1",
-        Shape::Gauge,
-        Component::Gpu,
-        &[],
-    ),
-    (
-        STATUS,
-        "hw.status",
-        "1",
-        Shape::UpDownCounter,
-        Component::Gpu,
-        GPU_TYPE,
-    ),
-    (
-        "gpukill_gpu_ecc_errors_total",
-        "hw.errors",
-        "{error}",
-        Shape::Counter,
-        Component::Gpu,
-        GPU_TYPE,
-    ),
-    (
-        "gpukill_gpu_power_watts",
-        "hw.power",
-        "W",
-        Shape::Gauge,
-        Component::Gpu,
-        GPU_TYPE,
-    ),
-    (
-        "gpukill_gpu_energy_joules_total",
-        "hw.energy",
-        "J",
-        Shape::Counter,
-        Component::Gpu,
-        GPU_TYPE,
-    ),
-    (
-        "gpukill_gpu_temperature_celsius",
-        "hw.temperature",
-        "Cel",
-        Shape::Gauge,
-        Component::Sensor,
-        &[],
-    ),
-    (
-        "gpukill_gpu_fan_speed_ratio",
-        "hw.fan.speed_ratio",
-        "1",
-        Shape::Gauge,
-        Component::Part("fan"),
-        &[],
-    ),
-    (
-        "gpukill_gpu_fan_speed_rpm",
-        "hw.fan.speed",
-        "rpm",
-        Shape::Gauge,
-        Component::Part("fan"),
-        &[],
-    ),
-    (
-        "process_cpu_seconds_total",
-        "process.cpu.time",
-        "s",
-        Shape::Counter,
-        Component::Own,
-        &[],
-    ),
-    (
-        "process_resident_memory_bytes",
-        "process.memory.usage",
-        "By",
-        Shape::UpDownCounter,
-        Component::Own,
-        &[],
-    ),
-    (
-        "process_open_fds",
-        "process.unix.file_descriptor.count",
-        "{file_descriptor}",
-        Shape::UpDownCounter,
-        Component::Own,
-        &[],
-    ),
-];
+macro_rules! conventions {
+    ($($metric:expr => $name:literal in $unit:literal, $shape:ident of
+        $component:ident $(($part:literal))?, $constants:expr;)*) => {
+        /// Every metric with a convention.
+        static CONVENTIONS: &[Convention] = &[$((
+            $metric, $name, $unit, Shape::$shape, Component::$component $(($part))?, $constants,
+        )),*];
+    };
+}
+
+conventions! {
+    "gpukill_gpu_utilization_ratio" => "hw.gpu.utilization" in "1", Gauge of Gpu,
+        &[("hw.gpu.task", "general")];
+    "gpukill_gpu_encoder_utilization_ratio" => "hw.gpu.utilization" in "1", Gauge of Gpu,
+        &[("hw.gpu.task", "encoder")];
+    "gpukill_gpu_decoder_utilization_ratio" => "hw.gpu.utilization" in "1", Gauge of Gpu,
+        &[("hw.gpu.task", "decoder")];
+    "gpukill_gpu_memory_total_bytes" => "hw.gpu.memory.limit" in "By", UpDownCounter of Gpu, &[];
+    "gpukill_gpu_memory_used_bytes" => "hw.gpu.memory.usage" in "By", UpDownCounter of Gpu, &[];
+    MEMORY_UTILIZATION => "hw.gpu.memory.utilization" in "1", Gauge of Gpu, &[];
+    STATUS => "hw.status" in "1", UpDownCounter of Gpu, GPU_TYPE;
+    "gpukill_gpu_ecc_errors_total" => "hw.errors" in "{error}", Counter of Gpu, GPU_TYPE;
+    "gpukill_gpu_power_watts" => "hw.power" in "W", Gauge of Gpu, GPU_TYPE;
+    "gpukill_gpu_energy_joules_total" => "hw.energy" in "J", Counter of Gpu, GPU_TYPE;
+    "gpukill_gpu_temperature_celsius" => "hw.temperature" in "Cel", Gauge of Sensor, &[];
+    "gpukill_gpu_fan_speed_ratio" => "hw.fan.speed_ratio" in "1", Gauge of Part("fan"), &[];
+    "gpukill_gpu_fan_speed_rpm" => "hw.fan.speed" in "rpm", Gauge of Part("fan"), &[];
+    "process_cpu_seconds_total" => "process.cpu.time" in "s", Counter of Own, &[];
+    "process_resident_memory_bytes" => "process.memory.usage" in "By", UpDownCounter of Own, &[];
+    "process_open_fds" =>
+        "process.unix.file_descriptor.count" in "{file_descriptor}", UpDownCounter of Own, &[];
+}
 
 /// Metrics that are not pushed: the start of the process is that of its counters.
 const LEFT_OUT: [&str; 1] = ["process_start_time_seconds"];

@@ -165,7 +165,6 @@ pub(crate) enum AttributeValue {
 }
 
 impl KeyValue {
-    /// An attribute with a text.
     pub(crate) fn text(key: &str, value: &str) -> Self {
         Self::new(key, AttributeValue::Text(value.to_owned()))
     }

@@ -135,27 +135,11 @@ const MINER_OPTIONS: [&str; 5] = [
     "--mining-threads",
 ];
 const ALGORITHM_OPTIONS: [&str; 4] = ["-a", "--algo", "--algorithm", "--coin"];
+#[rustfmt::skip]
 const ALGORITHMS: [&str; 20] = [
-    "autolykos2",
-    "beamhash",
-    "cuckatoo32",
-    "cuckoo29",
-    "equihash144_5",
-    "equihash125_4",
-    "etchash",
-    "ethash",
-    "fishhash",
-    "firopow",
-    "karlsenhash",
-    "kawpow",
-    "kheavyhash",
-    "nexapow",
-    "octopus",
-    "progpow",
-    "progpowz",
-    "pyrinhash",
-    "rx/0",
-    "tensority",
+    "autolykos2", "beamhash", "cuckatoo32", "cuckoo29", "equihash144_5", "equihash125_4", "etchash",
+    "ethash", "fishhash", "firopow", "karlsenhash", "kawpow", "kheavyhash", "nexapow", "octopus",
+    "progpow", "progpowz", "pyrinhash", "rx/0", "tensority",
 ];
 
 /// Miner options among the arguments.

@@ -6,43 +6,13 @@ use crate::rogue::suspect::{Suspect, file_name};
 
 /// Full names of miners in lower case: those in Falco's rules, other GPU miners, and
 /// names under which the Kinsing malware starts a miner.
+#[rustfmt::skip]
 const MINER_NAMES: [&str; 37] = [
-    "bfgminer",
-    "bminer",
-    "bzminer",
-    "ccminer",
-    "cgminer",
-    "claymore",
-    "cpuminer",
-    "ethdcrminer64",
-    "ethminer",
-    "gminer",
-    "kawpowminer",
-    "kdevtmpfsi",
-    "kinsing",
-    "lolminer",
-    "minerd",
-    "minergate",
-    "minergate-cli",
-    "miniz",
-    "nanominer",
-    "nbminer",
-    "onezerominer",
-    "phoenixminer",
-    "progpowminer",
-    "rigel",
-    "sgminer",
-    "srbminer",
-    "srbminer-multi",
-    "t-rex",
-    "teamblackminer",
-    "teamredminer",
-    "trex-miner",
-    "wildrig",
-    "wildrig-multi",
-    "xmr-stak",
-    "xmr-stak-rx",
-    "xmrig",
+    "bfgminer", "bminer", "bzminer", "ccminer", "cgminer", "claymore", "cpuminer", "ethdcrminer64",
+    "ethminer", "gminer", "kawpowminer", "kdevtmpfsi", "kinsing", "lolminer", "minerd", "minergate",
+    "minergate-cli", "miniz", "nanominer", "nbminer", "onezerominer", "phoenixminer",
+    "progpowminer", "rigel", "sgminer", "srbminer", "srbminer-multi", "t-rex", "teamblackminer",
+    "teamredminer", "trex-miner", "wildrig", "wildrig-multi", "xmr-stak", "xmr-stak-rx", "xmrig",
     "xmrig-nvidia",
 ];
 
@@ -55,7 +25,6 @@ pub(super) fn miner_name(suspect: &Suspect, rules: &RogueRules) -> Option<Indica
         .map(|name| IndicatorMatch::new(700, format!("its name is {name}")))
 }
 
-/// Whether this is the name of a known miner.
 pub(super) fn is_miner_name(name: &str, rules: &RogueRules) -> bool {
     let of_admin = rules.patterns.miners.iter().map(String::as_str);
     let mut known = MINER_NAMES.into_iter().chain(of_admin);
@@ -75,7 +44,6 @@ pub(super) fn miner_hash(suspect: &Suspect, rules: &RogueRules) -> Option<Indica
 /// Libraries that miners load: xmrig's for CUDA and OpenCL.
 const MINER_LIBRARIES: [&str; 2] = ["libxmrig-cuda", "libxmrig-cl"];
 
-/// Whether it is a library of a miner.
 pub(super) fn is_miner_library(name: &str) -> bool {
     MINER_LIBRARIES.iter().any(|part| name.starts_with(part))
 }
@@ -88,47 +56,13 @@ pub(super) fn miner_library(suspect: &Suspect, _: &RogueRules) -> Option<Indicat
 }
 
 /// System programs that have no use for a GPU and lie in system directories.
+#[rustfmt::skip]
 const SYSTEM_PROGRAMS: [&str; 40] = [
-    "(sd-pam)",
-    "agetty",
-    "apache2",
-    "auditd",
-    "bash",
-    "containerd",
-    "containerd-shim",
-    "cron",
-    "crond",
-    "curl",
-    "dbus-daemon",
-    "dhclient",
-    "dockerd",
-    "gzip",
-    "httpd",
-    "kubelet",
-    "mysqld",
-    "nginx",
-    "nvidia-persistenced",
-    "nvidia-powerd",
-    "nvidia-smi",
-    "php-cgi",
-    "php-fpm",
-    "pip",
-    "polkitd",
-    "postgres",
-    "postmaster",
-    "redis-server",
-    "rsync",
-    "rsyslogd",
-    "runc",
-    "sh",
-    "sshd",
-    "systemd",
-    "systemd-journald",
-    "systemd-logind",
-    "systemd-udevd",
-    "tar",
-    "tmux",
-    "wget",
+    "(sd-pam)", "agetty", "apache2", "auditd", "bash", "containerd", "containerd-shim", "cron",
+    "crond", "curl", "dbus-daemon", "dhclient", "dockerd", "gzip", "httpd", "kubelet", "mysqld",
+    "nginx", "nvidia-persistenced", "nvidia-powerd", "nvidia-smi", "php-cgi", "php-fpm", "pip",
+    "polkitd", "postgres", "postmaster", "redis-server", "rsync", "rsyslogd", "runc", "sh", "sshd",
+    "systemd", "systemd-journald", "systemd-logind", "systemd-udevd", "tar", "tmux", "wget",
 ];
 
 /// The prefix of systemd's own programs, of which every release has more.

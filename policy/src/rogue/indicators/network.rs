@@ -59,7 +59,6 @@ pub(super) fn lasting_connection(suspect: &Suspect, rules: &RogueRules) -> Optio
 /// Ports of Tor's proxy.
 const TOR_PORTS: [u16; 2] = [9_050, 9_150];
 
-/// A connection through Tor.
 pub(super) fn through_tor(suspect: &Suspect, _: &RogueRules) -> Option<IndicatorMatch> {
     let is_tor = |peer: &SocketAddr| {
         peer.ip().to_canonical().is_loopback() && TOR_PORTS.contains(&peer.port())

@@ -5,41 +5,12 @@ use crate::rogue::rules::RogueRules;
 use crate::rogue::suspect::{Suspect, file_name};
 
 /// Hidden directories in which people usually keep programs.
+#[rustfmt::skip]
 const COMMON_HIDDEN_DIRECTORIES: [&str; 34] = [
-    ".asdf",
-    ".bun",
-    ".cache",
-    ".cargo",
-    ".conda",
-    ".config",
-    ".cursor-server",
-    ".deno",
-    ".jupyter",
-    ".julia",
-    ".lmstudio",
-    ".local",
-    ".mamba",
-    ".micromamba",
-    ".nix-profile",
-    ".nox",
-    ".npm",
-    ".nvm",
-    ".ollama",
-    ".pixi",
-    ".pyenv",
-    ".rbenv",
-    ".rustup",
-    ".snakemake",
-    ".steam",
-    ".tox",
-    ".triton",
-    ".uv",
-    ".var",
-    ".venv",
-    ".venvs",
-    ".virtualenvs",
-    ".vscode-server",
-    ".wine",
+    ".asdf", ".bun", ".cache", ".cargo", ".conda", ".config", ".cursor-server", ".deno", ".jupyter",
+    ".julia", ".lmstudio", ".local", ".mamba", ".micromamba", ".nix-profile", ".nox", ".npm",
+    ".nvm", ".ollama", ".pixi", ".pyenv", ".rbenv", ".rustup", ".snakemake", ".steam", ".tox",
+    ".triton", ".uv", ".var", ".venv", ".venvs", ".virtualenvs", ".vscode-server", ".wine",
 ];
 
 /// An executable in a temporary or hidden place.
@@ -94,30 +65,11 @@ fn is_hidden(part: &str) -> bool {
         && !COMMON_HIDDEN_DIRECTORIES.contains(&part)
 }
 
-/// Name prefixes of kernel threads.
+#[rustfmt::skip]
 const KERNEL_THREAD_PREFIXES: [&str; 22] = [
-    "cpuhp/",
-    "idle_inject/",
-    "irq/",
-    "jbd2/",
-    "kauditd",
-    "kblockd",
-    "kcompactd",
-    "kdevtmpfs",
-    "khugepaged",
-    "kintegrityd",
-    "ksmd",
-    "ksoftirqd/",
-    "kstrp",
-    "kswapd",
-    "kthreadd",
-    "kthrotld",
-    "kworker",
-    "migration/",
-    "rcu_",
-    "scsi_eh_",
-    "watchdogd",
-    "xfsaild",
+    "cpuhp/", "idle_inject/", "irq/", "jbd2/", "kauditd", "kblockd", "kcompactd", "kdevtmpfs",
+    "khugepaged", "kintegrityd", "ksmd", "ksoftirqd/", "kstrp", "kswapd", "kthreadd", "kthrotld",
+    "kworker", "migration/", "rcu_", "scsi_eh_", "watchdogd", "xfsaild",
 ];
 
 /// The name of a kernel thread for a process with an executable.
@@ -140,23 +92,10 @@ pub(super) fn kernel_thread_name(suspect: &Suspect, rules: &RogueRules) -> Optio
 }
 
 /// Servers that accept requests from strangers.
+#[rustfmt::skip]
 const SERVERS: [&str; 17] = [
-    "apache2",
-    "caddy",
-    "clickhouse-serv",
-    "httpd",
-    "lighttpd",
-    "mariadbd",
-    "mongod",
-    "mysqld",
-    "nginx",
-    "php",
-    "php-cgi",
-    "php-fpm",
-    "postgres",
-    "postmaster",
-    "redis-server",
-    "tomcat",
+    "apache2", "caddy", "clickhouse-serv", "httpd", "lighttpd", "mariadbd", "mongod", "mysqld",
+    "nginx", "php", "php-cgi", "php-fpm", "postgres", "postmaster", "redis-server", "tomcat",
     "w3wp",
 ];
 const CRONS: [&str; 5] = ["anacron", "atd", "cron", "crond", "fcron"];

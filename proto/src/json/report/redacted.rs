@@ -105,20 +105,10 @@ impl Display for FileMode {
 }
 
 /// The parts other than GPUs that have faults.
+#[rustfmt::skip]
 const PARTS: [&str; 13] = [
-    "amd",
-    "apple",
-    "containers",
-    "drm",
-    "faults",
-    "guard",
-    "intel",
-    "names",
-    "nvidia",
-    "processes",
-    "rogue",
-    "settings",
-    "store",
+    "amd", "apple", "containers", "drm", "faults", "guard", "intel", "names", "nvidia", "processes",
+    "rogue", "settings", "store",
 ];
 
 /// A part that has a fault.
@@ -178,21 +168,10 @@ pub(super) fn error_number(text: &str) -> Option<u16> {
 }
 
 /// The distributions in reports, by their `ID` in os-release(5).
+#[rustfmt::skip]
 const DISTRIBUTIONS: [&str; 14] = [
-    "almalinux",
-    "amzn",
-    "arch",
-    "centos",
-    "debian",
-    "fedora",
-    "nixos",
-    "ol",
-    "opensuse-leap",
-    "opensuse-tumbleweed",
-    "rhel",
-    "rocky",
-    "sles",
-    "ubuntu",
+    "almalinux", "amzn", "arch", "centos", "debian", "fedora", "nixos", "ol", "opensuse-leap",
+    "opensuse-tumbleweed", "rhel", "rocky", "sles", "ubuntu",
 ];
 
 /// The distribution with this `ID`; `another` for a rare distribution.

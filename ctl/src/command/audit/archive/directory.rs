@@ -28,7 +28,6 @@ pub(super) enum FileCheck {
     Hash,
 }
 
-/// The directory, for the files of one host.
 pub(crate) struct ArchiveDirectory {
     path: PathBuf,
     host: String,
@@ -112,7 +111,6 @@ impl ArchiveDirectory {
         sync_parent(&path).map_err(|error| io_failure(&path, &error))
     }
 
-    /// The path of a file.
     pub(super) fn path(&self, kind: ArchiveKind, date: NaiveDate) -> PathBuf {
         self.path.join(file_path(kind, date, &self.host))
     }
@@ -175,7 +173,6 @@ fn open_flags() -> io::Result<i32> {
     i32::try_from(flags.bits()).map_err(io::Error::other)
 }
 
-/// Opens a regular file.
 fn open_file(path: &Path) -> io::Result<File> {
     let flags = open_flags()?;
     let file = OpenOptions::new()
@@ -223,7 +220,6 @@ mod tests {
         NaiveDate::from_ymd_opt(2026, 11, 1).unwrap()
     }
 
-    /// An archive with one file, and its entry.
     fn archived(path: &Path) -> (ArchiveDirectory, ManifestEntry) {
         let archive = ArchiveDirectory::open(path, "box").unwrap();
         let kind = ArchiveKind::Devices;

@@ -3,7 +3,7 @@
 use super::super::{collect_pages, record_filter, request_samples};
 use crate::archive::ArchiveKind;
 use crate::args::RecordFilter;
-use crate::connect::{Daemon, RequestTimeout, call};
+use crate::connect::{Daemon, call};
 use crate::exit::Error;
 use crate::output::audit::history::TimeSpan;
 use crate::settings::Settings;
@@ -33,7 +33,6 @@ impl RowSource {
         }
     }
 
-    /// The kinds of the rows.
     pub(super) fn kinds(self) -> Vec<ArchiveKind> {
         let all = ArchiveKind::ALL.into_iter();
         all.filter(|kind| Self::of_kind(*kind) == self).collect()
@@ -52,7 +51,6 @@ impl RowSource {
     }
 }
 
-/// A row.
 pub(super) enum ArchiveRow {
     Record(AuditRecord),
     Action(ActionRecord),
@@ -125,8 +123,7 @@ pub(super) fn for_each_row(
                 limit,
                 ..ActionQuery::default()
             };
-            let timeout = RequestTimeout::starting_now(settings.timeout);
-            let page = call!(daemon, timeout, AuditActions { query })?;
+            let page = call!(daemon, settings.request_timeout(), AuditActions { query })?;
             add_rows(page.records, ArchiveRow::Action, page.next, add)
         }),
     };
@@ -160,8 +157,7 @@ fn request_runs(
         before,
         limit,
     };
-    let timeout = RequestTimeout::starting_now(settings.timeout);
-    call!(daemon, timeout, AuditRuns { query })
+    call!(daemon, settings.request_timeout(), AuditRuns { query })
 }
 
 /// The start of the oldest row of the store; `None` if there is none.

@@ -11,7 +11,6 @@ use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// An update to show.
 #[derive(Debug)]
 pub(super) enum Update {
     /// A new snapshot.
@@ -28,7 +27,6 @@ const MAX_ABSENCE: Duration = Duration::from_secs(30);
 /// Pause between two attempts to reach a daemon that is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The updates of one daemon.
 pub(super) struct SnapshotFeed {
     socket: PathBuf,
     timeout: Duration,
@@ -61,12 +59,12 @@ struct SnapshotId {
 
 impl SnapshotFeed {
     /// A feed without a connection.
-    pub(super) fn new(socket: PathBuf, settings: &Settings, messages: Messages) -> Self {
+    pub(super) fn new(socket: PathBuf, settings: &Settings) -> Self {
         Self {
             socket,
             timeout: settings.timeout,
             interval: settings.watch_interval,
-            messages,
+            messages: settings.messages(),
             link: ConnectionState::New,
             after: None,
             last_seen: None,

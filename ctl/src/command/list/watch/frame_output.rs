@@ -16,13 +16,11 @@ use gpukill_proto::units::Timestamp;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
-/// The destination of frames.
 pub(super) struct FrameOutput<'a> {
     wanted: &'a ListRequest,
     style: OutputStyle,
     messages: Messages,
     destination: Destination,
-    /// The snapshot that is shown.
     annotated: Option<AnnotatedSnapshot>,
     /// Why the snapshot may be old.
     away: Option<(Error, Duration)>,
@@ -46,11 +44,7 @@ enum Destination {
 
 impl<'a> FrameOutput<'a> {
     /// A frame output on stdout.
-    pub(super) fn for_stdout(
-        wanted: &'a ListRequest,
-        settings: &Settings,
-        messages: Messages,
-    ) -> Self {
+    pub(super) fn for_stdout(wanted: &'a ListRequest, settings: &Settings) -> Self {
         let destination = if wanted.format == Format::Table && is_stdout_screen() {
             Destination::Terminal(None)
         } else {
@@ -59,7 +53,7 @@ impl<'a> FrameOutput<'a> {
         Self {
             wanted,
             style: OutputStyle::for_stdout(settings),
-            messages,
+            messages: settings.messages(),
             destination,
             annotated: None,
             away: None,

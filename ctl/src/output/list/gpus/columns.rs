@@ -14,13 +14,11 @@ use gpukill_proto::model::BackendReport;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz};
 
-/// A column of the table of GPUs.
 #[derive(Debug, Clone)]
 pub(crate) struct GpuColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
     column: Column,
-    /// The cell of a device.
     pub(super) cell: fn(&DeviceRow<'_>) -> Cell,
     /// The cell of an instance of a divided device.
     pub(super) instance_cell: fn(&InstanceRow<'_>) -> Cell,
@@ -53,153 +51,86 @@ impl GpuColumn {
             ..self.column
         }
     }
-
-    const fn with_instances(self, instance_cell: fn(&InstanceRow<'_>) -> Cell) -> Self {
-        Self {
-            instance_cell,
-            ..self
-        }
-    }
 }
 
-const fn right(
-    name: &'static str,
-    title: &'static str,
-    when_narrow: WhenNarrow,
-    cell: fn(&DeviceRow<'_>) -> Cell,
-) -> GpuColumn {
-    GpuColumn {
-        name,
-        column: Column::right(title, when_narrow),
-        cell,
+/// Defines the columns: alignment, name, title, how it gives way, the cell, and the cell of an
+/// instance.
+macro_rules! columns {
+    (@instance) => {
         // Drivers report most readings for a whole device only.
-        instance_cell: instances::no_value,
-    }
-}
-
-const fn left(
-    name: &'static str,
-    title: &'static str,
-    when_narrow: WhenNarrow,
-    cell: fn(&DeviceRow<'_>) -> Cell,
-) -> GpuColumn {
-    GpuColumn {
-        column: Column::left(title, when_narrow),
-        ..right(name, title, when_narrow, cell)
-    }
+        instances::no_value
+    };
+    (@instance $cell:expr) => { $cell };
+    ($($align:ident $name:literal $title:literal $narrow:ident $(($width:literal))?
+        => $cell:expr $(, $instance_cell:expr)?;)*) => {
+        /// All columns: the default ones, then those that must be requested.
+        const COLUMNS: &[GpuColumn] = &[$(GpuColumn {
+            name: $name,
+            column: Column::$align($title, WhenNarrow::$narrow $(($width))?),
+            cell: $cell,
+            instance_cell: columns!(@instance $($instance_cell)?),
+        }),*];
+    };
 }
 
 /// The first columns of the registry stand in the table by default.
 const DEFAULT_COLUMNS: usize = 12;
 
-/// All columns: the default ones, then those that must be requested.
-const COLUMNS: &[GpuColumn] = &[
-    right("gpu", "GPU", WhenNarrow::Stays, index).with_instances(instances::index),
-    left("name", "NAME", WhenNarrow::Stays, name).with_instances(instances::profile),
-    left("bar", "", WhenNarrow::Goes(5), |row| {
-        memory_bar(
-            &row.device.memory_used,
-            &row.device.memory_total,
-            row.symbols,
-        )
-    })
-    .with_instances(instances::bar),
-    right("memory", "MEMORY", WhenNarrow::Stays, |row| {
-        memory(
-            &row.device.memory_used,
-            &row.device.memory_total,
-            row.density,
-        )
-    })
-    .with_instances(instances::memory),
-    right("util", "UTIL", WhenNarrow::Stays, utilization),
-    right("temp", "TEMP", WhenNarrow::Goes(4), |row| {
-        celsius(&row.device.vitals.temperature, row)
-    }),
-    right("power", "POWER", WhenNarrow::Goes(6), power),
-    right("ecc", "ECC", WhenNarrow::Goes(1), |row| ecc(row.device)),
-    right("procs", "PROCS", WhenNarrow::Goes(2), |row| {
-        reading(&row.device.process_count, ToString::to_string)
-    })
-    .with_instances(instances::process_count),
-    right("age", "AGE", WhenNarrow::Stays, |row| {
-        let cell = row.age_column.cell(device_ages(row.device), row.symbols);
-        cell.unwrap_or_else(|| Cell::plain(row.symbols.placeholder()))
-    })
-    .with_instances(instances::age),
-    left("containers", "CONTAINERS", WhenNarrow::Shrinks(19), |row| {
-        containers(row.processes, row.symbols)
-    })
-    .with_instances(instances::containers),
+columns! {
+    right "gpu" "GPU" Stays => index, instances::index;
+    left "name" "NAME" Stays => name, instances::profile;
+    left "bar" "" Goes(5) =>
+        |row| memory_bar(&row.device.memory_used, &row.device.memory_total, row.symbols),
+        instances::bar;
+    right "memory" "MEMORY" Stays =>
+        |row| memory(&row.device.memory_used, &row.device.memory_total, row.density),
+        instances::memory;
+    right "util" "UTIL" Stays => utilization;
+    right "temp" "TEMP" Goes(4) => |row| celsius(&row.device.vitals.temperature, row);
+    right "power" "POWER" Goes(6) => power;
+    right "ecc" "ECC" Goes(1) => |row| ecc(row.device);
+    right "procs" "PROCS" Goes(2) =>
+        |row| reading(&row.device.process_count, ToString::to_string),
+        instances::process_count;
+    right "age" "AGE" Stays =>
+        |row| {
+            let cell = row.age_column.cell(device_ages(row.device), row.symbols);
+            cell.unwrap_or_else(|| Cell::plain(row.symbols.placeholder()))
+        },
+        instances::age;
+    left "containers" "CONTAINERS" Shrinks(19) =>
+        |row| containers(row.processes, row.symbols),
+        instances::containers;
     // Enough for a user, a program, a size and the idle time.
-    left(
-        "top",
-        "TOP PROCESS",
-        WhenNarrow::Shrinks(24),
-        top_process_cell,
-    )
-    .with_instances(instances::top_process),
-    left("vendor", "VENDOR", WhenNarrow::Stays, |row| {
-        Cell::plain(row.device.vendor.name())
-    }),
-    left("driver", "DRIVER", WhenNarrow::Stays, |row| {
-        of_backend(row, |backend| &backend.driver)
-    }),
-    left("cuda", "CUDA", WhenNarrow::Stays, |row| {
-        of_backend(row, |backend| &backend.cuda)
-    }),
-    left("uuid", "UUID", WhenNarrow::Stays, |row| {
-        row.text(&row.device.id.0)
-    }),
-    left("pci", "PCI", WhenNarrow::Stays, |row| {
-        row.text_reading(&row.device.pci)
-    }),
-    right("fan", "FAN", WhenNarrow::Stays, |row| {
-        percent_cell(&row.device.vitals.fan)
-    }),
-    right("pstate", "PSTATE", WhenNarrow::Stays, |row| {
-        reading(&row.device.vitals.performance_state, |state| {
-            format!("P{state}")
-        })
-    }),
-    left("pcie", "PCIE", WhenNarrow::Stays, pcie),
-    left("throttle", "THROTTLE", WhenNarrow::Stays, |row| {
-        reading(&row.device.vitals.throttle, |reasons| {
-            match reasons.0.as_slice() {
-                [] => row.symbols.placeholder().to_owned(),
-                reasons => reasons.join(","),
-            }
-        })
-    }),
-    right("clock", "CLOCK", WhenNarrow::Stays, |row| {
+    left "top" "TOP PROCESS" Shrinks(24) => top_process_cell, instances::top_process;
+    left "vendor" "VENDOR" Stays => |row| Cell::plain(row.device.vendor.name());
+    left "driver" "DRIVER" Stays => |row| of_backend(row, |backend| &backend.driver);
+    left "cuda" "CUDA" Stays => |row| of_backend(row, |backend| &backend.cuda);
+    left "uuid" "UUID" Stays => |row| row.text(&row.device.id.0);
+    left "pci" "PCI" Stays => |row| row.text_reading(&row.device.pci);
+    right "fan" "FAN" Stays => |row| percent_cell(&row.device.vitals.fan);
+    right "pstate" "PSTATE" Stays =>
+        |row| reading(&row.device.vitals.performance_state, |state| format!("P{state}"));
+    left "pcie" "PCIE" Stays => pcie;
+    left "throttle" "THROTTLE" Stays =>
+        |row| reading(&row.device.vitals.throttle, |reasons| match reasons.0.as_slice() {
+            [] => row.symbols.placeholder().to_owned(),
+            reasons => reasons.join(","),
+        });
+    right "clock" "CLOCK" Stays =>
         // AMD and Intel report the graphics clock only.
-        megahertz(match &row.device.vitals.clock_sm {
+        |row| megahertz(match &row.device.vitals.clock_sm {
             Reading::Unsupported => &row.device.vitals.clock_graphics,
             clock => clock,
-        })
-    }),
-    right("mem_clock", "MEM CLOCK", WhenNarrow::Stays, |row| {
-        megahertz(&row.device.vitals.clock_memory)
-    }),
-    right("mem_temp", "MEM TEMP", WhenNarrow::Stays, |row| {
-        celsius(&row.device.vitals.memory_temperature, row)
-    }),
-    right("mem_util", "MEM UTIL", WhenNarrow::Stays, |row| {
-        percent_cell(&row.device.vitals.memory_utilization)
-    }),
-    right("encoder", "ENCODER", WhenNarrow::Stays, |row| {
-        percent_cell(&row.device.vitals.encoder)
-    }),
-    right("decoder", "DECODER", WhenNarrow::Stays, |row| {
-        percent_cell(&row.device.vitals.decoder)
-    }),
-    right("reserved", "RESERVED", WhenNarrow::Stays, |row| {
-        size_cell(&row.device.memory_reserved)
-    }),
-    right("unattributed", "UNATTRIBUTED", WhenNarrow::Stays, |row| {
-        size_cell(&row.device.memory_unattributed)
-    }),
-];
+        });
+    right "mem_clock" "MEM CLOCK" Stays => |row| megahertz(&row.device.vitals.clock_memory);
+    right "mem_temp" "MEM TEMP" Stays => |row| celsius(&row.device.vitals.memory_temperature, row);
+    right "mem_util" "MEM UTIL" Stays => |row| percent_cell(&row.device.vitals.memory_utilization);
+    right "encoder" "ENCODER" Stays => |row| percent_cell(&row.device.vitals.encoder);
+    right "decoder" "DECODER" Stays => |row| percent_cell(&row.device.vitals.decoder);
+    right "reserved" "RESERVED" Stays => |row| size_cell(&row.device.memory_reserved);
+    right "unattributed" "UNATTRIBUTED" Stays => |row| size_cell(&row.device.memory_unattributed);
+}
 
 fn megahertz(value: &Reading<Megahertz>) -> Cell {
     reading(value, |clock| clock.0.to_string() + "MHz")
@@ -222,7 +153,6 @@ fn pcie(row: &DeviceRow<'_>) -> Cell {
     cell
 }
 
-/// A version of the backend that reads the device.
 fn of_backend(row: &DeviceRow<'_>, version: fn(&BackendReport) -> &Reading<String>) -> Cell {
     let mut backends = row.snapshot.backends.iter();
     match backends.find(|backend| reads_vendor(&backend.name, row.device.vendor)) {

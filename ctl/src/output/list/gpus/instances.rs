@@ -13,7 +13,6 @@ use gpukill_proto::model::{Device, GpuProcess, Instance};
 pub(super) struct InstanceRow<'a> {
     device_row: &'a DeviceRow<'a>,
     instance: &'a Instance,
-    /// The processes that use it.
     processes: Vec<&'a GpuProcess>,
     /// Whether a row above shows the memory, which belongs to the GPU instance.
     shares_memory: bool,
@@ -78,7 +77,6 @@ pub(super) fn memory(row: &InstanceRow<'_>) -> Cell {
     }
 }
 
-/// The number of processes.
 pub(super) fn process_count(row: &InstanceRow<'_>) -> Cell {
     match &row.device_row.view.only {
         Some(_) => Cell::plain(row.processes.len().to_string()),
@@ -86,14 +84,12 @@ pub(super) fn process_count(row: &InstanceRow<'_>) -> Cell {
     }
 }
 
-/// The age of the memory.
 pub(super) fn age(row: &InstanceRow<'_>) -> Cell {
     let cell = row.device_row.age_column;
     let cell = cell.cell(ages(row.instance), row.device_row.symbols);
     cell.unwrap_or_else(|| no_value(row))
 }
 
-/// The containers of the processes.
 pub(super) fn containers(row: &InstanceRow<'_>) -> Cell {
     super::containers(&row.processes, row.device_row.symbols)
 }

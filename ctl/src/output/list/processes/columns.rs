@@ -12,13 +12,11 @@ use crate::settings::SortKey;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::format_duration;
 
-/// A column of the table of processes.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessColumn {
     /// The name in `--columns` and in the settings.
     name: &'static str,
     column: Column,
-    /// The cell of a process.
     pub(super) cell: fn(&ProcessRow<'_>) -> Cell,
 }
 
@@ -58,127 +56,67 @@ impl ProcessColumn {
     }
 }
 
-const fn right(
-    name: &'static str,
-    title: &'static str,
-    when_narrow: WhenNarrow,
-    cell: fn(&ProcessRow<'_>) -> Cell,
-) -> ProcessColumn {
-    ProcessColumn {
-        name,
-        column: Column::right(title, when_narrow),
-        cell,
-    }
-}
-
-const fn left(
-    name: &'static str,
-    title: &'static str,
-    when_narrow: WhenNarrow,
-    cell: fn(&ProcessRow<'_>) -> Cell,
-) -> ProcessColumn {
-    ProcessColumn {
-        column: Column::left(title, when_narrow),
-        ..right(name, title, when_narrow, cell)
-    }
+/// Defines the columns: alignment, name, title, how it gives way, and the cell.
+macro_rules! columns {
+    ($($align:ident $name:literal $title:literal $narrow:ident $(($($width:literal),+))?
+        => $cell:expr;)*) => {
+        /// All columns: the default ones, then those that must be requested.
+        const COLUMNS: &[ProcessColumn] = &[$(ProcessColumn {
+            name: $name,
+            column: Column::$align($title, WhenNarrow::$narrow $(($($width),+))?),
+            cell: $cell,
+        }),*];
+    };
 }
 
 /// The first columns of the registry stand in the table by default.
 const DEFAULT_COLUMNS: usize = 13;
 
-/// All columns: the default ones, then those that must be requested.
-const COLUMNS: &[ProcessColumn] = &[
-    right("gpu", "GPU", WhenNarrow::Stays, |row| {
-        Cell::plain(gpu(row.device.index, row.process.instance))
-    }),
-    right("pid", "PID", WhenNarrow::Stays, |row| {
-        Cell::plain(row.process.pid.to_string())
-    }),
+columns! {
+    right "gpu" "GPU" Stays => |row| Cell::plain(gpu(row.device.index, row.process.instance));
+    right "pid" "PID" Stays => |row| Cell::plain(row.process.pid.to_string());
     // User names are short; names from labels may have any length.
-    left("user", "USER", WhenNarrow::Shrinks(8), |row| {
-        Cell::plain(process_owner(row.process, row.style.symbols))
-    }),
-    right("memory", "MEMORY", WhenNarrow::Stays, |row| {
-        size_cell(&row.process.memory)
-    }),
-    right("sm", "SM", WhenNarrow::Goes(4), |row| {
-        utilization(row.process)
-    }),
-    right("time", "ON GPU", WhenNarrow::Goes(3), |row| {
-        reading(&row.process.first_seen, |first| {
-            format_duration(row.taken_at.since(*first))
-        })
-    }),
-    right("idle", "IDLE", WhenNarrow::Goes(2), idle),
-    right("age", "AGE", WhenNarrow::Stays, |row| {
+    left "user" "USER" Shrinks(8) =>
+        |row| Cell::plain(process_owner(row.process, row.style.symbols));
+    right "memory" "MEMORY" Stays => |row| size_cell(&row.process.memory);
+    right "sm" "SM" Goes(4) => |row| utilization(row.process);
+    right "time" "ON GPU" Goes(3) =>
+        |row| reading(&row.process.first_seen, |first| format_duration(row.taken_at.since(*first)));
+    right "idle" "IDLE" Goes(2) => idle;
+    right "age" "AGE" Stays => |row| {
         let ages = ages(row.process, row.view);
-        or_placeholder(
-            row.markers.age.cell(ages, row.style.symbols),
-            row.style.symbols,
-        )
-    }),
+        let symbols = row.style.symbols;
+        or_placeholder(row.markers.age.cell(ages, symbols), symbols)
+    };
     // Wide enough for `memory, would have ended 12:32`.
-    left("rule", "RULE", WhenNarrow::Shrinks(30), |row| {
-        let rules = row.markers.rule;
-        rules.cell(row.process, row.taken_at, row.style)
-    }),
-    left("rogue", "ROGUE", WhenNarrow::Shrinks(9), |row| {
-        let rogue = row.markers.rogue;
-        rogue.cell(row.process, row.style.symbols)
-    }),
+    left "rule" "RULE" Shrinks(30) =>
+        |row| row.markers.rule.cell(row.process, row.taken_at, row.style);
+    left "rogue" "ROGUE" Shrinks(9) =>
+        |row| row.markers.rogue.cell(row.process, row.style.symbols);
     // Enough for a scheduler's job, and for the beginning of other names.
-    left(
-        "where",
-        "WHERE",
-        WhenNarrow::ShrinksThenGoes(14, 1),
-        |row| location_cell(&location(&row.process.location), row.style.symbols),
-    ),
-    left("container", "CONTAINER", WhenNarrow::Stays, |row| {
-        location_cell(&container(row.process), row.style.symbols)
-    }),
+    left "where" "WHERE" ShrinksThenGoes(14, 1) =>
+        |row| location_cell(&location(&row.process.location), row.style.symbols);
+    left "container" "CONTAINER" Stays =>
+        |row| location_cell(&container(row.process), row.style.symbols);
     // Enough for a program and the beginning of its arguments.
-    left("command", "COMMAND", WhenNarrow::Shrinks(30), command_cell),
-    right("uid", "UID", WhenNarrow::Stays, |row| {
-        reading(&row.process.uid, ToString::to_string)
-    }),
-    left("name", "NAME", WhenNarrow::Stays, |row| {
-        text(row, &row.process.name)
-    }),
-    right("cpu", "CPU", WhenNarrow::Stays, |row| {
-        percent_cell(&row.process.cpu)
-    }),
-    right("host_mem", "HOST MEM", WhenNarrow::Stays, |row| {
-        size_cell(&row.process.host_memory)
-    }),
-    right("mem_util", "MEM UTIL", WhenNarrow::Stays, |row| {
-        percent_cell(&row.process.memory_utilization)
-    }),
-    right("encoder", "ENCODER", WhenNarrow::Stays, |row| {
-        percent_cell(&row.process.encoder)
-    }),
-    right("decoder", "DECODER", WhenNarrow::Stays, |row| {
-        percent_cell(&row.process.decoder)
-    }),
-    left("started", "STARTED", WhenNarrow::Stays, |row| {
-        reading(&row.process.started_at, |at| {
-            past_time(*at, row.taken_at, row.style)
-        })
-    }),
-    left("job", "JOB", WhenNarrow::Stays, |row| {
-        reading(&row.process.job, |job| {
-            escaped(&job.to_string(), row.style.symbols)
-        })
-    }),
-    left("role", "ROLE", WhenNarrow::Stays, |row| {
-        reading(&row.process.network_role, |role| role.name().to_owned())
-    }),
-    right("connections", "CONNECTIONS", WhenNarrow::Stays, |row| {
-        reading(&row.process.connections, ToString::to_string)
-    }),
-    left("executable", "EXECUTABLE", WhenNarrow::Stays, |row| {
-        text(row, &row.process.executable)
-    }),
-];
+    left "command" "COMMAND" Shrinks(30) => command_cell;
+    right "uid" "UID" Stays => |row| reading(&row.process.uid, ToString::to_string);
+    left "name" "NAME" Stays => |row| text(row, &row.process.name);
+    right "cpu" "CPU" Stays => |row| percent_cell(&row.process.cpu);
+    right "host_mem" "HOST MEM" Stays => |row| size_cell(&row.process.host_memory);
+    right "mem_util" "MEM UTIL" Stays => |row| percent_cell(&row.process.memory_utilization);
+    right "encoder" "ENCODER" Stays => |row| percent_cell(&row.process.encoder);
+    right "decoder" "DECODER" Stays => |row| percent_cell(&row.process.decoder);
+    left "started" "STARTED" Stays =>
+        |row| reading(&row.process.started_at, |at| past_time(*at, row.taken_at, row.style));
+    left "job" "JOB" Stays =>
+        |row| reading(&row.process.job, |job| escaped(&job.to_string(), row.style.symbols));
+    left "role" "ROLE" Stays =>
+        |row| reading(&row.process.network_role, |role| role.name().to_owned());
+    right "connections" "CONNECTIONS" Stays =>
+        |row| reading(&row.process.connections, ToString::to_string);
+    left "executable" "EXECUTABLE" Stays => |row| text(row, &row.process.executable);
+}
 
 /// The cell of a column that has no marks, if it was requested.
 fn or_placeholder(cell: Option<Cell>, symbols: Symbols) -> Cell {

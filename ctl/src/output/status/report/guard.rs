@@ -3,7 +3,6 @@
 use super::word_or;
 use gpukill_proto::json::report::{GuardPart, RoguePart};
 
-/// The status of the guard.
 pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
     let counts = &guard.rule_counts;
     let mut items = vec![

@@ -127,7 +127,6 @@ fn occupancy(units: Reading<u64>, nodes: &[KfdNode]) -> Reading<Percent> {
     }
 }
 
-/// Whether the process has a queue on one of these nodes.
 fn has_queue(context: &Path, nodes: &[KfdNode]) -> bool {
     sysfs::entries(&context.join("queues"))
         .into_iter()

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 /// No card has more partitions.
 const NODES_MAX: usize = 64;
 
-/// A GPU node of KFD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KfdNode {
     /// KFD's number of the node in file names. It changes with the card's mode.
@@ -90,7 +89,6 @@ impl KfdTopology {
     }
 }
 
-/// The clock limits of the nodes.
 pub(super) fn clock_limits(nodes: &[KfdNode]) -> Vitals {
     let greatest = |clock: fn(&KfdNode) -> Option<Megahertz>| {
         let greatest = nodes.iter().filter_map(clock).max();

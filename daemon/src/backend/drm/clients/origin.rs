@@ -43,7 +43,6 @@ pub(crate) trait PersonLookup: Send + Sync {
     fn person(&self, account: ProcessAccount) -> Option<u32>;
 }
 
-/// The clients of one card, and the person of each.
 pub(super) struct ClientOrigins {
     procfs: PathBuf,
     sysfs: PathBuf,

@@ -16,8 +16,7 @@ use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::fd_scan::{DeviceNumber, OpenDescriptor};
 use crate::procfs::{is_absent, read_at_most, read_failure};
 use gpukill_policy::memory::Sharing;
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::model::{GpuUse, ProcessKey};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
@@ -100,7 +99,6 @@ impl ClientScanState {
     }
 }
 
-/// A scan in progress.
 pub(super) struct ClientScan<'a> {
     root: &'a Path,
     card: &'a DrmCard,

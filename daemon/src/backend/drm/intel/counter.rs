@@ -15,7 +15,6 @@ pub(super) struct GrowthCounter {
     last: Option<(u64, Instant)>,
 }
 
-/// The gain of a counter, and the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CounterGain {
     pub(super) amount: u64,

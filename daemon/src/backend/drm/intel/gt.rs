@@ -68,7 +68,6 @@ pub(super) fn tiles(card: &DrmCard) -> Vec<PathBuf> {
     numbered_entries(&card.device_directory(), "tile")
 }
 
-/// The entries with this name and a number.
 fn numbered_entries(directory: &Path, word: &str) -> Vec<PathBuf> {
     let is_numbered = |name: &str| {
         let number = name.strip_prefix(word).unwrap_or_default();
@@ -193,7 +192,6 @@ fn reason_name(reason: &str) -> String {
     .into()
 }
 
-/// A clock in megahertz.
 pub(super) fn read_megahertz(file: &Path) -> Reading<Megahertz> {
     match sysfs::number(file) {
         Reading::Value(number) => match u32::try_from(number) {

@@ -57,7 +57,6 @@ const MAX_STANDSTILLS: u32 = 5;
 /// The energy counters of a card, in microjoules. Drivers do not report power.
 #[derive(Debug, Default)]
 pub(super) struct EnergyCounters {
-    /// By channel.
     counters: BTreeMap<u32, GrowthCounter>,
     /// How many readings in a row no counter moved.
     standstills: u32,

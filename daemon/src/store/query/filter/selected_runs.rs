@@ -3,7 +3,7 @@
 use super::super::super::sql_values::ids_json;
 use super::super::QueryError;
 use super::super::range::RollupLevel;
-use super::{QueryScope, RunColumns, RunRow};
+use super::{QueryScope, RunColumns, RunRow, visit_selected};
 use gpukill_policy::select::user_number;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, params};
@@ -45,14 +45,8 @@ pub(in super::super) fn for_each_selected_run(
     let (select, typed) = selected_runs_statement(connection, scope, extent, (since, until))?;
     let mut statement = connection.prepare_cached(&select)?;
     let devices = serde_json::to_string(&scope.devices).unwrap_or_default();
-    let mut rows = statement.query(params![since.0, until.0, typed, devices])?;
-    while let Some(row) = rows.next()? {
-        let run = RunRow(row);
-        if scope.contains(&run)? {
-            visit(&run)?;
-        }
-    }
-    Ok(())
+    let rows = statement.query(params![since.0, until.0, typed, devices])?;
+    visit_selected(rows, scope, &mut visit)
 }
 
 /// Calls `visit` for each of these runs that is in the scope, whatever its times.
@@ -67,14 +61,7 @@ pub(in super::super) fn for_each_run_in(
         "SELECT {columns} FROM run r CROSS JOIN process p ON p.id = r.process
          WHERE r.id IN (SELECT value FROM json_each(?1))"
     ))?;
-    let mut rows = statement.query([ids_json(ids)])?;
-    while let Some(row) = rows.next()? {
-        let run = RunRow(row);
-        if scope.contains(&run)? {
-            visit(&run)?;
-        }
-    }
-    Ok(())
+    visit_selected(statement.query([ids_json(ids)])?, scope, visit)
 }
 
 /// The statement that selects these runs, with its argument `?3`.

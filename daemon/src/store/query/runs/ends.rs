@@ -46,9 +46,6 @@ impl UnresolvedRuns {
 }
 
 /// Completes the ends of the runs from the record of actions.
-///
-/// # Errors
-/// When the store fails, or the query takes too long.
 pub(in super::super::super) fn resolve_ends(
     connection: &mut Connection,
     runs: UnresolvedRuns,
@@ -134,7 +131,6 @@ fn ending_actions(
     Ok(found)
 }
 
-/// A reset of a device.
 struct StoredReset {
     action: i64,
     device: String,

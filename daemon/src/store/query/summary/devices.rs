@@ -10,7 +10,6 @@ use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeMap;
 
-/// The sums so far.
 #[derive(Default)]
 pub(super) struct DeviceSums {
     devices: BTreeMap<i64, DeviceSum>,
@@ -28,7 +27,6 @@ struct DeviceSum {
     power: Gauge,
 }
 
-/// The final sums.
 pub(super) struct DeviceTimes {
     pub(super) devices: Vec<DeviceTime>,
     pub(super) hours: Vec<UsageTimes>,
@@ -38,7 +36,6 @@ pub(super) struct DeviceTimes {
 }
 
 impl DeviceSums {
-    /// Adds the selected devices of a row.
     pub(super) fn add(&mut self, scope: &QueryScope<'_>, row: &DecodedUsage, split: &HourSplit) {
         let mut all = UsageTimes::default();
         for (id, usage) in &row.devices {

@@ -6,8 +6,7 @@ use super::super::{Deadline, QueryError};
 use super::local_hours;
 use gpukill_policy::usage::RunUsage;
 use gpukill_proto::audit::{OwnerTime, ProcessTime, UsageTimes, UsageTotals, WeekTime};
-use gpukill_proto::collect::IntoMap as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{Owner, OwnerKind};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::NO_PROCESS;
@@ -105,7 +104,6 @@ impl<'a> UsageByOwner<'a> {
         }
     }
 
-    /// Adds a row that began in this week.
     pub(super) fn add(&mut self, row: &DecodedUsage, week: i64) -> Result<(), QueryError> {
         if week != self.week || self.runs.len() >= MAX_UNRESOLVED_RUNS {
             self.resolve_runs()?;

@@ -151,7 +151,6 @@ mod tests {
     /// A row: its source, its position, whether it belongs to the timeline, and its length.
     type Row = (usize, i64, u64, bool, usize);
 
-    /// The entries of each page.
     fn pages(rows: &[Row], limit: usize) -> Vec<Vec<(TimelineCursor, String)>> {
         let mut from = None;
         let mut pages = Vec::new();

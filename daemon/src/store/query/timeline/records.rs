@@ -85,7 +85,6 @@ impl RecordReader<'_> {
         })
     }
 
-    /// Reads the actions.
     pub(super) fn actions(&self) -> Result<SourcePart<TimelineEntry>, QueryError> {
         self.read(TimelineSource::Action, SELECT_ACTIONS, None, &|row| {
             let record = action_entry(row, &self.rights.may_read_action)?;

@@ -48,7 +48,6 @@ enum RunMoment {
 }
 
 impl RunMoment {
-    /// The column with its time.
     const fn column(self) -> &'static str {
         match self {
             Self::Start => "first_at",

@@ -63,7 +63,6 @@ impl TimelineSelection {
         self.devices.is_none() && !self.selects_processes()
     }
 
-    /// The current index of a device.
     pub(super) fn index(&self, device: &str) -> Option<u32> {
         let mut known = self.known_devices.iter();
         let known = known.find(|known| known.uuid == device);
@@ -145,7 +144,6 @@ impl TimelineSelection {
             && self.is_job(job.map(|job| job.shown.as_str()))
     }
 
-    /// Whether a decision of the guard belongs to the timeline.
     pub(super) fn has_decision(&self, record: &GuardRecord) -> bool {
         let has_job = |job: &OwnedJob| self.has_owner(&job.owner, Some(job));
         let by_step = match &record.step {
@@ -179,7 +177,6 @@ impl TimelineSelection {
         self.selects_all() || by_step || by_subject() || evidence.any(|it| self.has_evidence(it))
     }
 
-    /// Whether a finding belongs to the timeline.
     pub(super) fn has_finding(&self, finding: &RogueFinding) -> bool {
         let is_on = |device: &String| {
             let index = self.index(device);

@@ -4,8 +4,7 @@
 use super::{Linter, policy_path};
 use crate::guard::rules::{GpuSelector, RuleSet};
 use crate::select::{DeviceName, DeviceSelectorError, select_devices, user_number};
-use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::collect::{IntoSet as _, SortIndirect as _};
 use gpukill_proto::guard::edit::{Lint, PolicyKind};
 use gpukill_proto::settings::closest_name;
 use std::collections::BTreeSet;

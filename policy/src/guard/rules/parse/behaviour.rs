@@ -1,7 +1,7 @@
 //! Keys of `[[rules]]`: the behaviour that processes must not show.
 
 use super::bounds;
-use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::field::{KeyGroup, TableEntry, TableKeys, fields, store};
 use super::shared::{MEASURES, MEMBERS};
 use super::value::TimeUnit;
 use super::value_reader::ValueReader;
@@ -211,170 +211,92 @@ impl TableEntry for BehaviourDraft {
     }
 }
 
-const NAME_FIELDS: &[Field<BehaviourDraft>] = &[
-    Field {
-        name: "name",
-        reference_value: ReferenceValue::Example("\"notebooks\""),
-        help: "The name of the rule.",
-        set: |draft, at| store(&mut draft.name, at.name()),
-    },
-    Field {
-        name: "users",
-        reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
-        help: "The rule applies to jobs of these users, by name or number. This and the next four\n\
-               add up. Without any of them, the rule applies to everybody.",
-        set: |draft, at| store(&mut draft.members.users, at.users()),
-    },
-];
+fields! {
+    const NAME_FIELDS: BehaviourDraft;
 
-const SELECTION_FIELDS: &[Field<BehaviourDraft>] = &[
-    Field {
-        name: "except_users",
-        reference_value: ReferenceValue::Example("[\"carol\"]"),
-        help: "The rule does not apply to jobs of these users.",
-        set: |draft, at| store(&mut draft.except_users, at.users()),
-    },
-    Field {
-        name: "gpus",
-        reference_value: ReferenceValue::Example("[0, 1]"),
-        help: "Only jobs that use these GPUs.",
-        set: |draft, at| store(&mut draft.gpus, at.gpus()),
-    },
-    Field {
-        name: "processes",
-        reference_value: ReferenceValue::Example("[\"jupyter*\", \"ipykernel*\"]"),
-        help: "Only processes with these whole names, with * and ?.",
-        set: |draft, at| store(&mut draft.processes, at.globs()),
-    },
-    Field {
-        name: "command",
-        reference_value: ReferenceValue::Example("\"ipykernel_launcher\""),
-        help: "Only processes with a command line that matches this regular expression.",
-        set: |draft, at| draft.command = at.pattern(),
-    },
-];
+    name = Example("\"notebooks\""),
+        "The name of the rule.",
+        |draft, at| store(&mut draft.name, at.name());
+    users = Example("[\"alice\", \"bob\"]"),
+        "The rule applies to jobs of these users, by name or number. This and the next four\n\
+         add up. Without any of them, the rule applies to everybody.",
+        |draft, at| store(&mut draft.members.users, at.users());
+}
 
-/// The main keys of behaviours, each with its additional keys.
-const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
-    Field {
-        name: "duration_limit_hours",
-        reference_value: ReferenceValue::Example("48"),
-        help: "The longest time that a process may hold a GPU.",
-        set: |draft, at| {
-            draft.duration = at.duration(TimeUnit::Hours, Duration::ZERO, bounds::MAX_DURATION);
-        },
-    },
-    Field {
-        name: "idle_limit_minutes",
-        reference_value: ReferenceValue::Example("120"),
-        help: "A job may not be idle for this long.",
-        set: |draft, at| {
-            draft.idle = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
-        },
-    },
-    Field {
-        name: "idle_min_memory_gb",
-        reference_value: ReferenceValue::Example("1"),
-        help: "Only while the job holds at least this much memory, in GiB.",
-        set: |draft, at| store(&mut draft.idle_min_memory, at.gib()),
-    },
-    Field {
-        name: "idle_with_connections",
-        reference_value: ReferenceValue::Example("true"),
-        help: "Also while clients are connected to the job.",
-        set: |draft, at| store(&mut draft.idle_with_connections, at.boolean()),
-    },
-    Field {
-        name: "idle_cpu_below_pct",
-        reference_value: ReferenceValue::Example("10"),
-        help: "Only while the job uses less of a processor core than this at all times: 1, 2,\n\
-               5, 10, 20, 50 or 100. Only processes that hold a GPU count. An unknown value\n\
-               does not count as idle.",
-        set: |draft, at| draft.idle_cpu_below = at.percent_among(&CPU_STEPS),
-    },
-    Field {
-        name: "waste_below_pct",
-        reference_value: ReferenceValue::Example("10"),
-        help: "The mean utilization of a job may not be below this.",
-        set: |draft, at| draft.waste_below = at.percent(),
-    },
-    Field {
-        name: "waste_min_memory_gb",
-        reference_value: ReferenceValue::Example("20"),
-        help: "Only while the job holds at least this much memory, in GiB.",
-        set: |draft, at| store(&mut draft.waste_min_memory, at.gib()),
-    },
-    Field {
-        name: "waste_hours",
-        reference_value: ReferenceValue::Example("4"),
-        help: "Over this time; one hour by default.",
-        set: |draft, at| {
-            draft.waste_hours =
-                at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
-        },
-    },
-    Field {
-        name: "services",
-        reference_value: ReferenceValue::Example("\"end\""),
-        help: "What is done about idle or wasteful jobs that others can reach over TCP: \"warn\",\n\
-               the default, or \"end\", as for other jobs.",
-        set: |draft, at| {
-            store(
-                &mut draft.ends_services,
-                at.keyword(&[("warn", false), ("end", true)]),
-            )
-        },
-    },
-    Field {
-        name: "runaway_above_pct",
-        reference_value: ReferenceValue::Example("95"),
-        help: "A process may not stay above this utilization while its memory does not fall.",
-        set: |draft, at| draft.runaway_above = at.percent(),
-    },
-    Field {
-        name: "runaway_minutes",
-        reference_value: ReferenceValue::Example("30"),
-        help: "For this long; five minutes by default.",
-        set: |draft, at| {
-            draft.runaway_limit =
-                at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
-        },
-    },
-    Field {
-        name: "runaway_orphaned",
-        reference_value: ReferenceValue::Example("true"),
-        help: "Only processes with a parent that has ended.",
-        set: |draft, at| store(&mut draft.runaway_orphaned, at.boolean()),
-    },
-    Field {
-        name: "growth_gb",
-        reference_value: ReferenceValue::Example("4"),
-        help: "The memory of a process may not grow by this much, in GiB, with growth in each\n\
-               quarter of the time.",
-        set: |draft, at| draft.growth = at.gib(),
-    },
-    Field {
-        name: "growth_hours",
-        reference_value: ReferenceValue::Example("6"),
-        help: "Within this time; one hour by default.",
-        set: |draft, at| {
-            draft.growth_hours =
-                at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
-        },
-    },
-    Field {
-        name: "rogue_risk",
-        reference_value: ReferenceValue::Example("\"critical\""),
-        help: "A process may not have a rogue verdict of this risk or a greater one: \"low\",\n\
-               \"medium\", \"high\" or \"critical\". Only a verdict with indicators of two\n\
-               families counts, one of them near-proof.",
-        set: |draft, at| draft.rogue_risk = at.keyword(&RISKS),
-    },
-    Field {
-        name: "rogue_threats",
-        reference_value: ReferenceValue::Example("[\"crypto_miner\"]"),
-        help: "Only these threats: \"crypto_miner\", \"suspicious_process\", \"resource_abuser\",\n\
-               \"data_exfiltrator\". By default the first two.",
-        set: |draft, at| draft.rogue_threats = at.list(|at| at.keyword(&THREATS)),
-    },
-];
+fields! {
+    const SELECTION_FIELDS: BehaviourDraft;
+
+    except_users = Example("[\"carol\"]"),
+        "The rule does not apply to jobs of these users.",
+        |draft, at| store(&mut draft.except_users, at.users());
+    gpus = Example("[0, 1]"),
+        "Only jobs that use these GPUs.",
+        |draft, at| store(&mut draft.gpus, at.gpus());
+    processes = Example("[\"jupyter*\", \"ipykernel*\"]"),
+        "Only processes with these whole names, with * and ?.",
+        |draft, at| store(&mut draft.processes, at.globs());
+    command = Example("\"ipykernel_launcher\""),
+        "Only processes with a command line that matches this regular expression.",
+        |draft, at| draft.command = at.pattern();
+}
+
+fields! {
+    /// The main keys of behaviours, each with its additional keys.
+    const BEHAVIOUR_FIELDS: BehaviourDraft;
+
+    duration_limit_hours = Example("48"),
+        "The longest time that a process may hold a GPU.",
+        |draft, at| draft.duration = at.length(TimeUnit::Hours, bounds::MAX_DURATION);
+    idle_limit_minutes = Example("120"),
+        "A job may not be idle for this long.",
+        |draft, at| draft.idle = at.window(TimeUnit::Minutes);
+    idle_min_memory_gb = Example("1"),
+        "Only while the job holds at least this much memory, in GiB.",
+        |draft, at| store(&mut draft.idle_min_memory, at.gib());
+    idle_with_connections = Example("true"),
+        "Also while clients are connected to the job.",
+        |draft, at| store(&mut draft.idle_with_connections, at.boolean());
+    idle_cpu_below_pct = Example("10"),
+        "Only while the job uses less of a processor core than this at all times: 1, 2,\n\
+         5, 10, 20, 50 or 100. Only processes that hold a GPU count. An unknown value\n\
+         does not count as idle.",
+        |draft, at| draft.idle_cpu_below = at.percent_among(&CPU_STEPS);
+    waste_below_pct = Example("10"),
+        "The mean utilization of a job may not be below this.",
+        |draft, at| draft.waste_below = at.percent();
+    waste_min_memory_gb = Example("20"),
+        "Only while the job holds at least this much memory, in GiB.",
+        |draft, at| store(&mut draft.waste_min_memory, at.gib());
+    waste_hours = Example("4"),
+        "Over this time; one hour by default.",
+        |draft, at| draft.waste_hours = at.window(TimeUnit::Hours);
+    services = Example("\"end\""),
+        "What is done about idle or wasteful jobs that others can reach over TCP: \"warn\",\n\
+         the default, or \"end\", as for other jobs.",
+        |draft, at| store(&mut draft.ends_services, at.keyword(&[("warn", false), ("end", true)]));
+    runaway_above_pct = Example("95"),
+        "A process may not stay above this utilization while its memory does not fall.",
+        |draft, at| draft.runaway_above = at.percent();
+    runaway_minutes = Example("30"),
+        "For this long; five minutes by default.",
+        |draft, at| draft.runaway_limit = at.window(TimeUnit::Minutes);
+    runaway_orphaned = Example("true"),
+        "Only processes with a parent that has ended.",
+        |draft, at| store(&mut draft.runaway_orphaned, at.boolean());
+    growth_gb = Example("4"),
+        "The memory of a process may not grow by this much, in GiB, with growth in each\n\
+         quarter of the time.",
+        |draft, at| draft.growth = at.gib();
+    growth_hours = Example("6"),
+        "Within this time; one hour by default.",
+        |draft, at| draft.growth_hours = at.window(TimeUnit::Hours);
+    rogue_risk = Example("\"critical\""),
+        "A process may not have a rogue verdict of this risk or a greater one: \"low\",\n\
+         \"medium\", \"high\" or \"critical\". Only a verdict with indicators of two\n\
+         families counts, one of them near-proof.",
+        |draft, at| draft.rogue_risk = at.keyword(&RISKS);
+    rogue_threats = Example("[\"crypto_miner\"]"),
+        "Only these threats: \"crypto_miner\", \"suspicious_process\", \"resource_abuser\",\n\
+         \"data_exfiltrator\". By default the first two.",
+        |draft, at| draft.rogue_threats = at.list(|at| at.keyword(&THREATS));
+}

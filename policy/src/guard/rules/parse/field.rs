@@ -14,6 +14,27 @@ pub struct Field<T: 'static> {
     pub set: fn(&mut T, &mut ValueReader<'_, '_>),
 }
 
+/// Defines keys: each has its name, its value in the printed reference, its help and its setter.
+macro_rules! fields {
+    (
+        $(#[$about:meta])*
+        $visibility:vis const $keys:ident: $target:ty;
+        $($name:ident = $kind:ident($shown:literal), $help:expr, $set:expr;)+
+    ) => {
+        $(#[$about])*
+        $visibility const $keys: &[$crate::guard::rules::parse::field::Field<$target>] = &[$(
+            $crate::guard::rules::parse::field::Field {
+                name: stringify!($name),
+                reference_value: $crate::guard::rules::parse::field::ReferenceValue::$kind($shown),
+                help: $help,
+                set: $set,
+            },
+        )+];
+    };
+}
+
+pub(super) use fields;
+
 /// The value of a key in the printed reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceValue {

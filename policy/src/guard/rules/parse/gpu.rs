@@ -1,7 +1,7 @@
 //! Keys of `[gpu_policies."GPU"]`, and device selectors.
 
 use super::bounds;
-use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::field::{KeyGroup, TableEntry, TableKeys, fields, store};
 use super::shared::MEASURES;
 use super::value_reader::ValueReader;
 use crate::guard::rules::{GpuPolicy, GpuSelector};
@@ -29,12 +29,12 @@ impl TableEntry for GpuPolicy {
     }
 }
 
-const GPU_FIELDS: &[Field<GpuPolicy>] = &[
-    Field {
-        name: "gpu_index",
-        reference_value: ReferenceValue::Example("0"),
-        help: "Optional. It must equal the name of the table.",
-        set: |draft, at| {
+fields! {
+    const GPU_FIELDS: GpuPolicy;
+
+    gpu_index = Example("0"),
+        "Optional. It must equal the name of the table.",
+        |draft, at| {
             let index = at.count(u64::from(u32::MAX));
             if let Some(index) = index
                 && index.to_string() != draft.name
@@ -43,74 +43,44 @@ const GPU_FIELDS: &[Field<GpuPolicy>] = &[
                 let suggestion = format!("leave it out, or write gpus = [{index}]");
                 at.report_with_suggestion(what, Some(suggestion));
             }
-        },
-    },
-    Field {
-        name: "gpus",
-        reference_value: ReferenceValue::Example("[0, \"2-3\", \"GPU-8f3c9d\", \"*H100*\"]"),
-        help: "The GPUs that the policy applies to: indices, UUIDs, PCI addresses, names\n\
-               with *. Without it, the name of the table selects them.",
-        set: |draft, at| {
+        };
+    gpus = Example("[0, \"2-3\", \"GPU-8f3c9d\", \"*H100*\"]"),
+        "The GPUs that the policy applies to: indices, UUIDs, PCI addresses, names\n\
+         with *. Without it, the name of the table selects them.",
+        |draft, at| {
             let gpus = at.gpus();
             if gpus.as_ref().is_some_and(Vec::is_empty) {
                 at.report("names no GPU");
             }
             store(&mut draft.gpus, gpus);
-        },
-    },
-    Field {
-        name: "max_memory_gb",
-        reference_value: ReferenceValue::Example("40"),
-        help: "Memory of the GPU that one process may hold, in GiB.",
-        set: |draft, at| draft.max_memory = at.gib(),
-    },
-    Field {
-        name: "max_utilization_pct",
-        reference_value: ReferenceValue::Example("90"),
-        help: "Mean utilization by all processes together. It only warns, unless action is\n\
-               \"terminate\".",
-        set: |draft, at| draft.max_utilization = at.percent(),
-    },
-    Field {
-        name: "reserved_memory_gb",
-        reference_value: ReferenceValue::Example("2"),
-        help: "Memory that must stay free, in GiB.",
-        set: |draft, at| draft.reserved_memory = at.gib(),
-    },
-    Field {
-        name: "allowed_users",
-        reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
-        help: "The only users who may use the GPU, by name or number. By default all.",
-        set: |draft, at| store(&mut draft.allowed_users, at.users()),
-    },
-    Field {
-        name: "blocked_users",
-        reference_value: ReferenceValue::Example("[\"carol\"]"),
-        help: "Users who may not use the GPU, even if another key allows them.",
-        set: |draft, at| store(&mut draft.blocked_users, at.users()),
-    },
-    Field {
-        name: "allowed_processes",
-        reference_value: ReferenceValue::Example("[\"python*\"]"),
-        help: "The only processes that may use the GPU, by their whole names with * and ?. By\n\
-               default all.",
-        set: |draft, at| store(&mut draft.allowed_processes, at.globs()),
-    },
-    Field {
-        name: "blocked_processes",
-        reference_value: ReferenceValue::Example("[\"xmrig\"]"),
-        help: "Processes that may not use the GPU, even if another key allows them.",
-        set: |draft, at| store(&mut draft.blocked_processes, at.globs()),
-    },
-    Field {
-        name: "maintenance_window",
-        reference_value: ReferenceValue::Example(
-            "{ start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }",
-        ),
-        help: "When nobody may use the GPU.",
-        set: |draft, at| draft.maintenance = <Hours as TableEntry>::read("", at),
-    },
-];
+        };
+    max_memory_gb = Example("40"),
+        "Memory of the GPU that one process may hold, in GiB.",
+        |draft, at| draft.max_memory = at.gib();
+    max_utilization_pct = Example("90"),
+        "Mean utilization by all processes together. It only warns, unless action is\n\
+         \"terminate\".",
+        |draft, at| draft.max_utilization = at.percent();
+    reserved_memory_gb = Example("2"),
+        "Memory that must stay free, in GiB.",
+        |draft, at| draft.reserved_memory = at.gib();
+    allowed_users = Example("[\"alice\", \"bob\"]"),
+        "The only users who may use the GPU, by name or number. By default all.",
+        |draft, at| store(&mut draft.allowed_users, at.users());
+    blocked_users = Example("[\"carol\"]"),
+        "Users who may not use the GPU, even if another key allows them.",
+        |draft, at| store(&mut draft.blocked_users, at.users());
+    allowed_processes = Example("[\"python*\"]"),
+        "The only processes that may use the GPU, by their whole names with * and ?. By\n\
+         default all.",
+        |draft, at| store(&mut draft.allowed_processes, at.globs());
+    blocked_processes = Example("[\"xmrig\"]"),
+        "Processes that may not use the GPU, even if another key allows them.",
+        |draft, at| store(&mut draft.blocked_processes, at.globs());
+    maintenance_window = Example("{ start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }"),
+        "When nobody may use the GPU.",
+        |draft, at| draft.maintenance = <Hours as TableEntry>::read("", at);
+}
 
 impl ValueReader<'_, '_> {
     /// A list of device selectors.

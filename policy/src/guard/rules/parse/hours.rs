@@ -1,6 +1,6 @@
 //! Keys of hours of the week.
 
-use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::field::{KeyGroup, TableEntry, TableKeys, fields, store};
 use super::value_reader::ValueReader;
 use crate::guard::schedule::{Hours, Weekday};
 use gpukill_proto::settings::closest_name;
@@ -8,33 +8,26 @@ use toml::de::DeValue;
 
 const MINUTES_PER_DAY: u16 = 24 * 60;
 
-pub(super) const HOURS: &[Field<Hours>] = &[
-    Field {
-        name: "start_time",
-        reference_value: ReferenceValue::Example("\"09:00\""),
-        help: "The start, in local time.",
-        set: |draft, at| {
+fields! {
+    pub(super) const HOURS: Hours;
+
+    start_time = Example("\"09:00\""),
+        "The start, in local time.",
+        |draft, at| {
             let time = at.time();
             if time == Some(MINUTES_PER_DAY) {
                 at.report("a window cannot start at 24:00: write 00:00 of the next day");
             }
             store(&mut draft.from, time);
-        },
-    },
-    Field {
-        name: "end_time",
-        reference_value: ReferenceValue::Example("\"17:00\""),
-        help: "The end, in local time; on the next day if it is not after start_time.",
-        set: |draft, at| store(&mut draft.to, at.time()),
-    },
-    Field {
-        name: "days_of_week",
-        reference_value: ReferenceValue::Example("[\"Mon-Fri\"]"),
-        help: "The days on which the window starts: \"Monday\", \"Mon\", \"Mon-Fri\". By default\n\
-               every day.",
-        set: |draft, at| store(&mut draft.days, at.days()),
-    },
-];
+        };
+    end_time = Example("\"17:00\""),
+        "The end, in local time; on the next day if it is not after start_time.",
+        |draft, at| store(&mut draft.to, at.time());
+    days_of_week = Example("[\"Mon-Fri\"]"),
+        "The days on which the window starts: \"Monday\", \"Mon\", \"Mon-Fri\". By default\n\
+         every day.",
+        |draft, at| store(&mut draft.days, at.days());
+}
 
 impl TableEntry for Hours {
     const KEYS: TableKeys<Self> = &[&KeyGroup::new(HOURS, |draft: &mut Self| draft)];

@@ -1,7 +1,7 @@
 //! Keys of `[[time_policies]]`.
 
 use super::bounds;
-use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::field::{KeyGroup, TableEntry, TableKeys, fields, store};
 use super::hours::HOURS;
 use super::shared::{LIMITS, MEASURES, PROCESSES};
 use super::value_reader::ValueReader;
@@ -27,34 +27,28 @@ impl TableEntry for TimePolicy {
     }
 }
 
-const NAME_FIELDS: &[Field<TimePolicy>] = &[Field {
-    name: "name",
-    reference_value: ReferenceValue::Example("\"business_hours\""),
-    help: "The name of the policy.",
-    set: |it, at| store(&mut it.name, at.name()),
-}];
+fields! {
+    const NAME_FIELDS: TimePolicy;
 
-const USER_LIST_FIELDS: &[Field<TimePolicy>] = &[
-    Field {
-        name: "allowed_users",
-        reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
-        help: "The only users who may use GPUs during these hours, by name or number. By\n\
-               default all.",
-        set: |it, at| store(&mut it.allowed_users, at.users()),
-    },
-    Field {
-        name: "blocked_users",
-        reference_value: ReferenceValue::Example("[\"carol\"]"),
-        help: "Users who may not use GPUs during these hours, even if another key allows them.",
-        set: |it, at| store(&mut it.blocked_users, at.users()),
-    },
-    Field {
-        name: "gpus",
-        reference_value: ReferenceValue::Example("[0]"),
-        help: "Only for these GPUs. By default for all.",
-        set: |it, at| store(&mut it.gpus, at.gpus()),
-    },
-];
+    name = Example("\"business_hours\""),
+        "The name of the policy.",
+        |it, at| store(&mut it.name, at.name());
+}
+
+fields! {
+    const USER_LIST_FIELDS: TimePolicy;
+
+    allowed_users = Example("[\"alice\", \"bob\"]"),
+        "The only users who may use GPUs during these hours, by name or number. By\n\
+         default all.",
+        |it, at| store(&mut it.allowed_users, at.users());
+    blocked_users = Example("[\"carol\"]"),
+        "Users who may not use GPUs during these hours, even if another key allows them.",
+        |it, at| store(&mut it.blocked_users, at.users());
+    gpus = Example("[0]"),
+        "Only for these GPUs. By default for all.",
+        |it, at| store(&mut it.gpus, at.gpus());
+}
 
 impl ValueReader<'_, '_> {
     /// An item of a list of tables needs a `name`.

@@ -1,7 +1,7 @@
 //! Keys of `[user_policies.NAME]` and `[group_policies.NAME]`.
 
 use super::bounds;
-use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::field::{KeyGroup, TableEntry, TableKeys, fields, store};
 use super::hours::HOURS;
 use super::shared::{LIMITS, MEASURES, MEMBERS, PROCESSES};
 use super::value_reader::ValueReader;
@@ -41,41 +41,26 @@ impl TableEntry for UserPolicy {
     }
 }
 
-const USER_FIELDS: &[Field<UserPolicy>] = &[
-    Field {
-        name: "username",
-        reference_value: ReferenceValue::Example("\"alice\""),
-        help: "Optional. It must equal the name of the table.",
-        set: |it, at| at.check_same_name(&it.name),
-    },
-    Field {
-        name: "priority",
-        reference_value: ReferenceValue::Example("7"),
-        help: PRIORITY_HELP,
-        set: |it, at| it.priority = at.priority(),
-    },
-    Field {
-        name: "allowed_gpus",
-        reference_value: ReferenceValue::Example("[0, 1]"),
-        help: ALLOWED_HELP,
-        set: |it, at| store(&mut it.allowed_gpus, at.gpus()),
-    },
-    Field {
-        name: "blocked_gpus",
-        reference_value: ReferenceValue::Example("[\"*A100*\"]"),
-        help: BLOCKED_HELP,
-        set: |it, at| store(&mut it.blocked_gpus, at.gpus()),
-    },
-    Field {
-        name: "time_overrides",
-        reference_value: ReferenceValue::Example(
-            "[{ start_time = \"20:00\", end_time = \"08:00\", memory_limit_gb = 64 }]",
-        ),
-        help: "Other limits at certain times: each with start_time, end_time, days_of_week and\n\
-               any of the limits above. Where several apply, the strictest counts.",
-        set: |it, at| store(&mut it.overrides, at.tables()),
-    },
-];
+fields! {
+    const USER_FIELDS: UserPolicy;
+
+    username = Example("\"alice\""),
+        "Optional. It must equal the name of the table.",
+        |it, at| at.check_same_name(&it.name);
+    priority = Example("7"),
+        PRIORITY_HELP,
+        |it, at| it.priority = at.priority();
+    allowed_gpus = Example("[0, 1]"),
+        ALLOWED_HELP,
+        |it, at| store(&mut it.allowed_gpus, at.gpus());
+    blocked_gpus = Example("[\"*A100*\"]"),
+        BLOCKED_HELP,
+        |it, at| store(&mut it.blocked_gpus, at.gpus());
+    time_overrides = Example("[{ start_time = \"20:00\", end_time = \"08:00\", memory_limit_gb = 64 }]"),
+        "Other limits at certain times: each with start_time, end_time, days_of_week and\n\
+         any of the limits above. Where several apply, the strictest counts.",
+        |it, at| store(&mut it.overrides, at.tables());
+}
 
 impl TableEntry for TimeOverride {
     const KEYS: TableKeys<Self> = &[
@@ -114,66 +99,43 @@ impl TableEntry for GroupPolicy {
     }
 }
 
-const GROUP_FIELDS: &[Field<GroupPolicy>] = &[
-    Field {
-        name: "group_name",
-        reference_value: ReferenceValue::Example("\"researchers\""),
-        help: "Optional. It must equal the name of the table.",
-        set: |it, at| at.check_same_name(&it.name),
-    },
-    Field {
-        name: "members",
-        reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
-        help: "Members, by name or number of the user.",
-        set: |it, at| store(&mut it.members.users, at.users()),
-    },
-];
+fields! {
+    const GROUP_FIELDS: GroupPolicy;
 
-const TOTAL_FIELDS: &[Field<GroupPolicy>] = &[
-    Field {
-        name: "total_memory_limit_gb",
-        reference_value: ReferenceValue::Example("64"),
-        help: "Memory on all GPUs of all members together, in GiB.",
-        set: |it, at| it.total_memory = at.gib(),
-    },
-    Field {
-        name: "total_utilization_limit_pct",
-        reference_value: ReferenceValue::Example("80"),
-        help: "Mean utilization of any one GPU by all members together.",
-        set: |it, at| it.total_utilization = at.percent(),
-    },
-    Field {
-        name: "max_concurrent_processes",
-        reference_value: ReferenceValue::Example("16"),
-        help: "Processes of all members together.",
-        set: |it, at| it.total_processes = at.count(bounds::MAX_PROCESSES),
-    },
-    Field {
-        name: "max_concurrent_processes_each",
-        reference_value: ReferenceValue::Example("4"),
-        help: "Processes of each member. This and the limits below apply to each member without\n\
-               a user policy that sets the same limit.",
-        set: |it, at| it.limits.processes = at.count(bounds::MAX_PROCESSES),
-    },
-    Field {
-        name: "priority",
-        reference_value: ReferenceValue::Example("3"),
-        help: PRIORITY_HELP,
-        set: |it, at| it.priority = at.priority(),
-    },
-    Field {
-        name: "allowed_gpus",
-        reference_value: ReferenceValue::Example("[\"0-3\"]"),
-        help: ALLOWED_HELP,
-        set: |it, at| store(&mut it.allowed_gpus, at.gpus()),
-    },
-    Field {
-        name: "blocked_gpus",
-        reference_value: ReferenceValue::Example("[7]"),
-        help: BLOCKED_HELP,
-        set: |it, at| store(&mut it.blocked_gpus, at.gpus()),
-    },
-];
+    group_name = Example("\"researchers\""),
+        "Optional. It must equal the name of the table.",
+        |it, at| at.check_same_name(&it.name);
+    members = Example("[\"alice\", \"bob\"]"),
+        "Members, by name or number of the user.",
+        |it, at| store(&mut it.members.users, at.users());
+}
+
+fields! {
+    const TOTAL_FIELDS: GroupPolicy;
+
+    total_memory_limit_gb = Example("64"),
+        "Memory on all GPUs of all members together, in GiB.",
+        |it, at| it.total_memory = at.gib();
+    total_utilization_limit_pct = Example("80"),
+        "Mean utilization of any one GPU by all members together.",
+        |it, at| it.total_utilization = at.percent();
+    max_concurrent_processes = Example("16"),
+        "Processes of all members together.",
+        |it, at| it.total_processes = at.count(bounds::MAX_PROCESSES);
+    max_concurrent_processes_each = Example("4"),
+        "Processes of each member. This and the limits below apply to each member without\n\
+         a user policy that sets the same limit.",
+        |it, at| it.limits.processes = at.count(bounds::MAX_PROCESSES);
+    priority = Example("3"),
+        PRIORITY_HELP,
+        |it, at| it.priority = at.priority();
+    allowed_gpus = Example("[\"0-3\"]"),
+        ALLOWED_HELP,
+        |it, at| store(&mut it.allowed_gpus, at.gpus());
+    blocked_gpus = Example("[7]"),
+        BLOCKED_HELP,
+        |it, at| store(&mut it.blocked_gpus, at.gpus());
+}
 
 impl ValueReader<'_, '_> {
     fn priority(&mut self) -> Option<u8> {

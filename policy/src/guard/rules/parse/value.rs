@@ -91,12 +91,7 @@ impl ValueReader<'_, '_> {
     }
 
     /// A number of units, or a text with a unit: `12.5`, `"90m"`.
-    pub(super) fn duration(
-        &mut self,
-        unit: TimeUnit,
-        min: Duration,
-        max: Duration,
-    ) -> Option<Duration> {
+    fn duration(&mut self, unit: TimeUnit, min: Duration, max: Duration) -> Option<Duration> {
         let length = match (self.value.get_ref(), unit.seconds_and_name()) {
             (DeValue::String(text), _) => parse_duration(text),
             (_, Some((seconds, _))) => self
@@ -122,6 +117,16 @@ impl ValueReader<'_, '_> {
             }
         }
         length
+    }
+
+    /// A length of at most `max`.
+    pub(super) fn length(&mut self, unit: TimeUnit, max: Duration) -> Option<Duration> {
+        self.duration(unit, Duration::ZERO, max)
+    }
+
+    /// A window of time over which something is measured.
+    pub(super) fn window(&mut self, unit: TimeUnit) -> Option<Duration> {
+        self.duration(unit, bounds::MIN_WINDOW, bounds::MAX_WINDOW)
     }
 
     /// A whole number.

@@ -1,7 +1,6 @@
 //! The known layouts of `gpu_metrics`: field offsets in bytes from the start of the header
 //! (`kgd_pp_interface.h` of the kernel).
 
-/// The offsets of one layout.
 pub(super) struct MetricsLayout {
     /// The format and content revision.
     pub(super) revision: (u8, u8),
@@ -15,7 +14,6 @@ pub(super) struct MetricsLayout {
     pub(super) power: PowerField,
     pub(super) graphics_activity: Option<usize>,
     pub(super) memory_activity: Option<usize>,
-    /// The activity of the video units.
     pub(super) video_activity: ActivityField,
     /// The current clock, then the average clock.
     pub(super) graphics_clock: &'static [usize],
@@ -107,6 +105,19 @@ const V1_4: MetricsLayout = MetricsLayout {
     throttle: ThrottleField::ChipSpecific(40),
 };
 
+const V1_7: MetricsLayout = MetricsLayout {
+    revision: (1, 7),
+    sizes: &[2_208],
+    // Only the activity of each partition is available.
+    video_activity: ActivityField::Unknown,
+    graphics_clock: &[296],
+    memory_clock: &[336],
+    video_clock: &[320],
+    link: LinkField::Words(68),
+    throttle: ThrottleField::Unknown,
+    ..V1_4
+};
+
 /// GPUs on a die with a CPU. The activity is left out: some chips write it in percent, others in
 /// hundredths of a percent.
 const V2_1: MetricsLayout = MetricsLayout {
@@ -178,30 +189,12 @@ pub(super) const LAYOUTS: [MetricsLayout; 15] = [
         throttle: ThrottleField::Unknown,
         ..V1_4
     },
-    MetricsLayout {
-        revision: (1, 7),
-        sizes: &[2_208],
-        // Only the activity of each partition is available.
-        video_activity: ActivityField::Unknown,
-        graphics_clock: &[296],
-        memory_clock: &[336],
-        video_clock: &[320],
-        link: LinkField::Words(68),
-        throttle: ThrottleField::Unknown,
-        ..V1_4
-    },
+    V1_7,
     MetricsLayout {
         revision: (1, 8),
         // With and without the last counter of each partition.
         sizes: &[3_360, 3_872],
-        // Only the activity of each partition is available.
-        video_activity: ActivityField::Unknown,
-        graphics_clock: &[296],
-        memory_clock: &[336],
-        video_clock: &[320],
-        link: LinkField::Words(68),
-        throttle: ThrottleField::Unknown,
-        ..V1_4
+        ..V1_7
     },
     MetricsLayout {
         revision: (2, 0),
