@@ -45,7 +45,7 @@ pub use kill::{
     ProcessOutcomeDocument, RemainingJobDocument, RespawnDocument, TargetMemoryDocument,
 };
 pub use lists::{
-    ActionsDocument, EventsDocument, GpuListDocument, PeriodDocument, ProcessListDocument,
+    ActionsDocument, CellsDocument, EventsDocument, GpuListDocument, PeriodDocument, ProcessListDocument,
     RulesTextDocument, RunsDocument, SamplesDocument,
 };
 pub use process::{AncestorDocument, ProcessDocument, top_process};
