@@ -7,7 +7,7 @@ use crate::parameters::{Parameter, Parameters, Place, text};
 use crate::problem::Problem;
 use crate::upstream::Frame;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern, filter_snapshot};
-use gpukill_proto::json::{GpuListDocument, ListDocument, ProcessListDocument};
+use gpukill_proto::json::{CellsDocument, GpuListDocument, ListDocument, ProcessListDocument};
 use gpukill_proto::refusal::Refusal;
 
 const PROCESS: Parameter = Parameter {
@@ -17,7 +17,7 @@ const PROCESS: Parameter = Parameter {
 };
 
 /// The parameters of [`processes`].
-pub(super) const PROCESS_PARAMETERS: &[Parameter] = &[
+pub(crate) const PROCESS_PARAMETERS: &[Parameter] = &[
     GPU,
     USER,
     PROCESS,
@@ -42,6 +42,11 @@ pub(super) fn gpus(
         }
     }
     Document::json(&list)
+}
+
+/// The GPUs in columns.
+pub(super) fn cells(frame: &Frame, _: &Parameters, _: Access) -> Result<Document, Problem> {
+    Document::json(&CellsDocument::from(&frame.list))
 }
 
 /// The selected processes.
