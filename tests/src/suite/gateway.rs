@@ -8,6 +8,7 @@ mod events;
 mod limits;
 mod metrics;
 mod otlp;
+mod pages;
 mod personal;
 mod prometheus;
 mod promql;
