@@ -133,7 +133,7 @@ fn guard_chip(view: &PageView<'_>) -> Markup {
 fn rights_chip(status: &DaemonStatus, is_personal: bool) -> Markup {
     let text = match is_personal {
         true => {
-            let user = status.caller.user.clone();
+            let user = status.caller.user.last_known().cloned();
             let user = user.unwrap_or_else(|| status.caller.uid.to_string());
             format!("{user}: {}", rights_text(&status.caller.rights))
         }

@@ -9,7 +9,6 @@ const MAX_PAUSE = 15000;
 // A personal gateway, and one with tokens, sends a page without data to a request without a token.
 let token = sessionStorage.getItem('gpukill-token');
 takeToken();
-addEventListener('hashchange', () => takeToken() && start());
 // A new tab gets the token from the others of this address.
 const tabs = new BroadcastChannel('gpukill');
 tabs.onmessage = ({ data }) => {
@@ -19,10 +18,9 @@ tabs.onmessage = ({ data }) => {
 
 /** Takes the token from the address, where nobody should see it. */
 function takeToken() {
-  if (!/^#[0-9a-f]{64}$/.test(location.hash)) return false;
+  if (!/^#[0-9a-f]{64}$/.test(location.hash)) return;
   keepToken(location.hash.slice(1));
   history.replaceState(null, '', location.pathname + location.search);
-  return true;
 }
 
 function keepToken(text) {
@@ -238,9 +236,12 @@ document.addEventListener('click', (event) => {
   event.preventDefault();
   go(link.href);
 });
+// The address changed: by the history's buttons, or because somebody put a token into it.
 addEventListener('popstate', () => {
+  takeToken();
   tag = '';
-  refresh();
+  if (page.dataset.locked === undefined) refresh();
+  else start();
 });
 document.addEventListener('submit', (event) => {
   const form = event.target;
