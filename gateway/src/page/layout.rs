@@ -227,7 +227,7 @@ pub(super) fn range_hours(range: &str) -> u32 {
     }
 }
 
-/// Since when something is, as a part of a sentence.
+/// Since when something is, in the middle of a text.
 pub(super) fn since(at: &str) -> Markup {
     html! { "since " (moment(at)) }
 }
