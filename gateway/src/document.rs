@@ -4,7 +4,7 @@
 use crate::problem::Problem;
 use axum::body::Body;
 use axum::http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -46,8 +46,14 @@ impl Document {
         Ok(Self::new("application/json", body))
     }
 
+    /// A page of HTML, or a part of one.
     pub(crate) fn html(page: String) -> Self {
         Self::new("text/html; charset=utf-8", page.into_bytes())
+    }
+
+    /// A file that never changes.
+    pub(crate) fn file(media_type: &'static str, text: &str) -> Self {
+        Self::new(media_type, text.as_bytes().to_vec())
     }
 
     fn new(media_type: &'static str, body: Vec<u8>) -> Self {
@@ -69,6 +75,11 @@ impl Document {
         self.body.strip_suffix(b"\n").unwrap_or(&self.body)
     }
 
+    /// The content as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// Identifies the content.
     pub(crate) fn tag(&self) -> &str {
         &self.tag
@@ -77,6 +88,10 @@ impl Document {
     /// The bytes that the document takes in memory.
     pub(crate) fn size(&self) -> usize {
         self.body.len() + self.gzip.get().map_or(0, Bytes::len)
+    }
+
+    fn is_sent_compressed(&self, headers: &HeaderMap) -> bool {
+        self.body.len() >= MIN_COMPRESSED && accepts_gzip(headers)
     }
 
     fn compressed(&self) -> &Bytes {
@@ -94,18 +109,33 @@ pub(crate) async fn respond(document: Arc<Document>, headers: &HeaderMap) -> Res
     // Weak, because the compressed form has other bytes.
     let tag = format!("W/\"{}\"", document.tag);
     let is_known = has_tag(headers, &tag);
-    let is_compressed = document.body.len() >= MIN_COMPRESSED && accepts_gzip(headers);
+    let is_compressed = document.is_sent_compressed(headers);
+    let is_long = document.body.len() > MAX_COMPRESSED_INLINE;
+    if is_compressed && is_long && !is_known && document.gzip.get().is_none() {
+        let shared = Arc::clone(&document);
+        // If the thread fails, it is compressed below.
+        let _ = tokio::task::spawn_blocking(move || shared.compressed().len()).await;
+    }
+    response(&document, &tag, is_known, is_compressed)
+}
+
+/// Answers with a file whose name changes with its content, so that a browser may keep it for ever.
+pub(crate) fn respond_immutable(document: &Document, headers: &HeaderMap) -> Response {
+    let is_compressed = document.is_sent_compressed(headers);
+    // Strong: each form has its own.
+    let form = if is_compressed { "-gzip" } else { "" };
+    let tag = format!("\"{}{form}\"", document.tag);
+    let mut response = response(document, &tag, has_tag(headers, &tag), is_compressed);
+    let for_ever = HeaderValue::from_static("public, max-age=31536000, immutable");
+    response.headers_mut().insert(CACHE_CONTROL, for_ever);
+    response
+}
+
+fn response(document: &Document, tag: &str, is_known: bool, is_compressed: bool) -> Response {
     let body = match (is_known, is_compressed) {
         (true, _) => Bytes::new(),
         (false, false) => document.body.clone(),
-        (false, true) => {
-            if document.body.len() > MAX_COMPRESSED_INLINE && document.gzip.get().is_none() {
-                let shared = Arc::clone(&document);
-                // If the thread fails, it is compressed below.
-                let _ = tokio::task::spawn_blocking(move || shared.compressed().len()).await;
-            }
-            document.compressed().clone()
-        }
+        (false, true) => document.compressed().clone(),
     };
     let mut response = Response::new(Body::from(body));
     let own = response.headers_mut();
@@ -114,7 +144,7 @@ pub(crate) async fn respond(document: Arc<Document>, headers: &HeaderMap) -> Res
             own.insert(name, value);
         }
     };
-    add(ETAG, &tag);
+    add(ETAG, tag);
     add(VARY, "Accept-Encoding");
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -197,6 +227,21 @@ mod tests {
             .read_to_string(&mut text)
             .unwrap();
         assert_eq!(text.as_bytes(), &document.body[..]);
+    }
+
+    #[test]
+    fn immutable_file_has_a_strong_tag_for_each_form() {
+        let file = Document::file("text/css; charset=utf-8", &"a { color: red }\n".repeat(200));
+        let plain = respond_immutable(&file, &HeaderMap::new());
+        let packed = respond_immutable(&file, &headers(ACCEPT_ENCODING, "gzip"));
+        let tag = |response: &Response| response.headers()[ETAG].to_str().unwrap().to_owned();
+        assert_eq!(tag(&plain), format!("\"{}\"", file.tag()));
+        assert_eq!(tag(&packed), format!("\"{}-gzip\"", file.tag()));
+        assert_eq!(packed.headers()[CONTENT_ENCODING], "gzip");
+        let kept = plain.headers()[CACHE_CONTROL].to_str().unwrap();
+        assert!(kept.ends_with("immutable"), "{kept}");
+        let known = respond_immutable(&file, &headers(IF_NONE_MATCH, &tag(&plain)));
+        assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::calls::Calls;
 use crate::connections::{Connection, ConnectionSlots};
 use crate::held_answers::{HeldAnswers, HeldBody};
 use crate::metrics::traffic::Traffic;
+use crate::page::RenderedPages;
 use crate::problem::Problem;
 use crate::request_check::{check, protect};
 use crate::routes::{self, KnownKills};
@@ -43,6 +44,8 @@ pub(crate) struct Gateway {
     pub(crate) act_turns: Arc<Semaphore>,
     /// The plans of kills that were shown.
     pub(crate) known_kills: KnownKills,
+    /// The pages of the newest snapshots.
+    pub(crate) rendered: RenderedPages,
     /// The free places of live streams.
     pub(crate) streams: Arc<Semaphore>,
     /// Counts of requests.
@@ -74,6 +77,7 @@ impl Gateway {
             part_turns: Arc::new(Semaphore::new(MAX_PARTS)),
             act_turns: Arc::new(Semaphore::new(MAX_ACTS)),
             known_kills: KnownKills::default(),
+            rendered: RenderedPages::default(),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             traffic: Traffic::default(),
             stop,

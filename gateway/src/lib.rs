@@ -16,6 +16,7 @@
 //! - `personal`, `routes::acts`: the gateway of one person, and what it does for them.
 //! - `live`, `websocket`, `metrics`: events, Prometheus.
 //! - `openapi`, `reference`: the description of the API, for programs and for people.
+//! - `page`: the pages for people, which are made from the same documents.
 //! - `notify`: a unit of its own, which sends and listens nowhere. The server is the other way round:
 //!   it connects to nothing but the daemon.
 #![forbid(unsafe_code)]
@@ -36,6 +37,7 @@ mod log;
 mod metrics;
 mod notify;
 mod openapi;
+mod page;
 mod parameters;
 mod personal;
 mod problem;

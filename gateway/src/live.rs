@@ -3,13 +3,14 @@
 //!
 //! | event | data |
 //! |---|---|
-//! | `snapshot` | the document of `/api/v1/snapshot`; its id identifies the content |
+//! | `snapshot` | the document of `/api/v1/snapshot`, or with `data=none` its age; its id identifies the content |
 //! | `lag` | `{"dropped": N}`: this client read too slowly for N snapshots, and gets the newest |
 //! | `state` | whether there is current data; if not why, and the age of the data |
 //! | `end` | the gateway stops, or the token has expired; a browser connects again by itself |
 
 use crate::access::{Access, Caller};
 use crate::gateway::Gateway;
+use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
 use crate::upstream::{DaemonView, Frame};
 use axum::body::Body;
@@ -38,16 +39,28 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Tells clients how long to wait before they connect again, in milliseconds.
 const RETRY: &[u8] = b"retry: 5000\n\n";
 
+/// Whether events have the snapshots.
+pub(crate) const DATA: Parameter = Parameter {
+    name: "data",
+    place: Place::Query,
+    kind: ParameterKind::Choice(&["whole", "none"]),
+    summary: "whether events have the snapshot, or only its age; without effect over a WebSocket",
+};
+
 /// Begins a stream of server-sent events.
 pub(crate) fn respond(
     gateway: &Arc<Gateway>,
     caller: Caller,
     headers: &HeaderMap,
+    parameters: &Parameters,
 ) -> Result<Response, Problem> {
     let place = take_place(gateway)?;
     let last_event = headers.get("last-event-id");
     let last_event = last_event.and_then(|id| id.to_str().ok());
-    let form = StreamForm::ServerSentEvents;
+    let form = match parameters.text(DATA.name) {
+        Some("none") => StreamForm::Notices,
+        Some(_) | None => StreamForm::ServerSentEvents,
+    };
     let stream = LiveStream::new(gateway, caller, place, form, last_event);
     let stream = futures::stream::unfold(stream, |mut stream| async move {
         let bytes = match stream.next().await? {
@@ -76,6 +89,8 @@ pub(crate) fn take_place(gateway: &Gateway) -> Result<OwnedSemaphorePermit, Prob
 pub(crate) enum StreamForm {
     /// As the text of server-sent events.
     ServerSentEvents,
+    /// The same, with the age of a snapshot in its place.
+    Notices,
     /// As JSON: `{"event": NAME, "id": ID, "data": DATA}`.
     Messages,
 }
@@ -84,13 +99,20 @@ impl StreamForm {
     fn snapshot(self, frame: &Frame) -> Bytes {
         match self {
             Self::ServerSentEvents => frame.event(),
+            Self::Notices => {
+                let age = json!({ "data_age_seconds": frame.age().as_secs_f64() });
+                let id = frame.document.tag();
+                format!("event: snapshot\nid: {id}\ndata: {age}\n\n").into()
+            }
             Self::Messages => frame.message(),
         }
     }
 
     fn event(self, name: &str, data: &Value) -> Bytes {
         match self {
-            Self::ServerSentEvents => format!("event: {name}\ndata: {data}\n\n"),
+            Self::ServerSentEvents | Self::Notices => {
+                format!("event: {name}\ndata: {data}\n\n")
+            }
             Self::Messages => json!({ "event": name, "data": data }).to_string(),
         }
         .into()
@@ -152,7 +174,7 @@ impl LiveStream {
             gateway: Arc::clone(gateway),
             _place: place,
         };
-        if form == StreamForm::ServerSentEvents {
+        if form != StreamForm::Messages {
             let retry = LiveEvent::Data(Bytes::from_static(RETRY));
             stream.pending.push_back(retry);
         }
@@ -304,7 +326,7 @@ mod tests {
         };
         let gateway = Gateway::new(settings, receiver, stopped);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
-        assert!(respond(&gateway, ANYBODY, &HeaderMap::new()).is_err());
+        assert!(respond(&gateway, ANYBODY, &HeaderMap::new(), &Parameters::default()).is_err());
         let mut stream = LiveStream::new(&gateway, ANYBODY, place, SSE, None);
         assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
         stream.add_news();
@@ -336,7 +358,7 @@ mod tests {
         stream.add_news();
         assert_eq!(names(&mut stream).last().unwrap(), "event: state");
         drop(stream);
-        assert!(respond(&gateway, ANYBODY, &HeaderMap::new()).is_ok());
+        assert!(respond(&gateway, ANYBODY, &HeaderMap::new(), &Parameters::default()).is_ok());
     }
 
     #[tokio::test]
@@ -387,6 +409,27 @@ mod tests {
                 json!({ "event": "end", "data": {} }),
             ]
         );
+    }
+
+    #[test]
+    fn notices_have_no_snapshot() {
+        let now = view(Duration::from_secs(1));
+        let (_sender, receiver) = watch::channel(Arc::new(now));
+        let (_stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams: 1,
+            ..Settings::default()
+        };
+        let gateway = Gateway::new(settings, receiver, stopped);
+        let place = take_place(&gateway).unwrap();
+        let mut stream = LiveStream::new(&gateway, ANYBODY, place, StreamForm::Notices, None);
+        let event = match stream.pending.pop_back() {
+            Some(LiveEvent::Data(data)) => String::from_utf8(data.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert!(event.starts_with("event: snapshot\nid: "), "{event}");
+        assert!(event.contains("\ndata: {\"data_age_seconds\":"), "{event}");
+        assert!(event.ends_with("}\n\n") && event.len() < 120, "{event}");
     }
 
     #[test]

@@ -66,15 +66,18 @@ fn operations(route: &Route, components: &mut Components) -> Value {
     if route.methods() == "POST" {
         return json!({ "post": get });
     }
-    let id = format!("post_{}", operation_id(route.path));
+    let id = format!("post_{}", operation_id(route));
     match route.post {
         None => json!({ "get": get }),
-        Some(Post::AsGet) => {
-            let mut post = get.clone();
-            if let Some(post) = post.as_object_mut() {
-                post.insert("operationId".into(), id.into());
+        Some(post @ (Post::AsGet | Post::Replay)) => {
+            let mut operation = get.clone();
+            if let Some(members) = operation.as_object_mut() {
+                members.insert("operationId".into(), id.into());
+                if post == Post::Replay {
+                    members.insert("requestBody".into(), request_body());
+                }
             }
-            json!({ "get": get, "post": post })
+            json!({ "get": get, "post": operation })
         }
         Some(Post::Refused(command)) => json!({
             "get": get,
@@ -114,6 +117,8 @@ fn operation(route: &Route, components: &mut Components) -> Value {
         | Source::Part(_)
         | Source::Call(_)
         | Source::OpenApi
+        | Source::Html(_)
+        | Source::PageFile
         | Source::Reference => true,
         Source::Live
         | Source::WebSocket
@@ -128,7 +133,7 @@ fn operation(route: &Route, components: &mut Components) -> Value {
     }
     let mut operation = json!({
         "summary": route.summary,
-        "operationId": operation_id(route.path),
+        "operationId": operation_id(route),
         "parameters": parameters,
         "responses": responses,
     });
@@ -144,21 +149,26 @@ fn operation(route: &Route, components: &mut Components) -> Value {
         members.insert("security".into(), security);
     }
     if route.methods() == "POST" {
-        let body = json!({
-            "required": true,
-            "content": { "application/json": { "schema": { "type": "object" } } },
-        });
-        members.insert("requestBody".into(), body);
+        members.insert("requestBody".into(), request_body());
     }
     operation
 }
 
-/// `explain_pid` of `/api/v1/explain/{pid}`.
-fn operation_id(path: &str) -> String {
-    let path = path.strip_prefix("/api/v1/").unwrap_or(path);
+/// A body of JSON, which the summary and docs/gateway.md describe.
+fn request_body() -> Value {
+    json!({
+        "required": true,
+        "content": { "application/json": { "schema": { "type": "object" } } },
+    })
+}
+
+/// `explain_pid` of `/api/v1/explain/{pid}`, `page_status` of the page `/status`.
+fn operation_id(route: &Route) -> String {
+    let path = route.path.strip_prefix("/api/v1/").unwrap_or(route.path);
     let words = path.split(|c: char| !c.is_ascii_alphanumeric());
-    words
-        .filter(|word| !word.is_empty())
+    let page = matches!(route.source, Source::Html(_)).then_some("page");
+    page.into_iter()
+        .chain(words.filter(|word| !word.is_empty()))
         .collect::<Vec<_>>()
         .join("_")
 }
@@ -366,10 +376,7 @@ mod tests {
 
     #[test]
     fn operation_ids_are_unique() {
-        let mut ids: Vec<String> = ROUTES
-            .iter()
-            .map(|route| operation_id(route.path))
-            .collect();
+        let mut ids: Vec<String> = ROUTES.iter().map(operation_id).collect();
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), ROUTES.len());

@@ -130,6 +130,26 @@ impl Parameters {
         Ok(all)
     }
 
+    /// Checks parameters of a route that the gateway sets itself.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub(crate) fn of(known: &'static [Parameter], set: &[(&str, &str)]) -> Result<Self, Problem> {
+        let mut all = Self::default();
+        for (name, value) in set {
+            let parameter = known.iter().find(|it| it.name == *name);
+            let place = parameter.map_or(Place::Query, |it| it.place);
+            all.add(known, place, name, (*value).to_owned())?;
+        }
+        Ok(all)
+    }
+
+    /// Only the parameters with these names.
+    pub(crate) fn only(&self, names: &[&str]) -> Self {
+        let all = self.0.iter().filter(|(name, _)| names.contains(*name));
+        Self(all.map(|(name, value)| (*name, value.clone())).collect())
+    }
+
     fn add(
         &mut self,
         known: &'static [Parameter],

@@ -121,6 +121,11 @@ impl Problem {
         self
     }
 
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// What is wrong.
     pub(crate) fn detail(&self) -> &str {
         &self.detail

@@ -126,7 +126,7 @@ fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), Problem> {
     }
 }
 
-/// Adds the headers that every answer has.
+/// Adds the headers that every answer has; the page and its files have a policy of their own.
 pub(crate) fn protect(headers: &mut HeaderMap) {
     let all = [
         (
@@ -147,7 +147,9 @@ pub(crate) fn protect(headers: &mut HeaderMap) {
         (CACHE_CONTROL, "no-store"),
     ];
     for (name, value) in all {
-        headers.insert(name, HeaderValue::from_static(value));
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
     }
 }
 

@@ -2,9 +2,9 @@
 //! it, so that a route is in all of them or in none.
 
 mod acts;
-mod history;
+pub(crate) mod history;
 mod listing;
-mod now;
+pub(crate) mod now;
 
 use crate::access::{Access, Caller};
 use crate::calls::{CallFn, CallRoute, Requester};
@@ -12,13 +12,15 @@ use crate::connections::Connection;
 use crate::document;
 use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
+use crate::page::{self, Page, assets};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::{Problem, exit_code};
 use crate::settings::Settings;
-use crate::upstream::Frame;
+use crate::upstream::{DaemonView, Frame};
 use crate::{live, metrics, openapi, reference, websocket};
 use Source::{
-    Act, Call, Healthy, Live, Metrics, OpenApi, Part, Ready, Reference, Snapshot, WebSocket,
+    Act, Call, Healthy, Html, Live, Metrics, OpenApi, PageFile, Part, Ready, Reference, Snapshot,
+    WebSocket,
 };
 pub(crate) use acts::KnownKills;
 use acts::{ActFn, ActMethod, ActRoute};
@@ -32,10 +34,10 @@ use axum::response::Response;
 use axum::routing::any;
 use gpukill_proto::json::schema::{Components, JsonSchema};
 use gpukill_proto::json::{
-    ActionsDocument, EventsDocument, ExplainDocument, GpuListDocument, GuardDocument,
-    HoldersDocument, ListDocument, ProcessListDocument, ReplayDocument, RulesTextDocument,
-    RunsDocument, SamplesDocument, ScanDocument, SeriesDocument, StatusDocument, SummaryDocument,
-    ViolationsDocument, WeeklyDocument,
+    ActionsDocument, CellsDocument, EventsDocument, ExplainDocument, GpuListDocument,
+    GuardDocument, HoldersDocument, ListDocument, ProcessListDocument, ReplayDocument,
+    RulesTextDocument, RunsDocument, SamplesDocument, ScanDocument, SeriesDocument, StatusDocument,
+    SummaryDocument, ViolationsDocument, WeeklyDocument,
 };
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -67,6 +69,8 @@ pub(crate) enum Post {
     AsGet,
     /// It would change something: by this command here.
     Refused(&'static str),
+    /// For the rules that the body has, instead of those in force. It changes nothing.
+    Replay,
 }
 
 /// How a route is answered.
@@ -90,6 +94,10 @@ pub(crate) enum Source {
     Reference,
     /// By an action of the daemon, in a gateway of one person.
     Act(ActRoute),
+    /// With a page for people.
+    Html(&'static Page),
+    /// With a file of the pages: style, script or icon.
+    PageFile,
     /// Whether the gateway runs.
     Healthy,
     /// Whether the gateway has current data.
@@ -114,19 +122,20 @@ impl Route {
     /// and processes needs all.
     pub(crate) fn needed_access(&self) -> Access {
         match self.source {
-            Healthy | Ready => Access::None,
+            // The files are the same everywhere, and a page without data needs them too.
+            Healthy | Ready | PageFile => Access::None,
             // Without names of people below [`Access::Metrics`].
             Metrics | OpenApi | Reference => Access::Numbers,
             // Without processes below [`Access::Look`].
             Part(_) if matches!(self.path, "/api/v1/gpus" | "/api/realtime") => Access::Numbers,
-            Snapshot | Part(_) | Call(_) | Live | WebSocket => Access::Look,
+            Snapshot | Part(_) | Call(_) | Live | WebSocket | Html(_) => Access::Look,
             Act(_) => Access::Act,
         }
     }
 }
 
 /// How long a request for a part of the snapshot, or an act, waits for its turn.
-const MAX_QUEUED: Duration = Duration::from_secs(5);
+pub(crate) const MAX_QUEUED: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
 
@@ -135,6 +144,9 @@ const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 const EVENTS: &str = "text/event-stream";
+
+/// A file names its own type.
+const FILE: &str = "application/octet-stream";
 
 /// Without `Accept`.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -211,6 +223,13 @@ const fn act(method: ActMethod, run: ActFn, timeout: u64) -> Source {
     })
 }
 
+/// The function of a call: it serializes what another one returns.
+macro_rules! json {
+    ($make:path) => {
+        |context, parameters| Document::json(&$make(context, parameters)?)
+    };
+}
+
 /// Writes the table: path, media type and document, parameters, source, how POST is answered,
 /// summary.
 macro_rules! routes {
@@ -248,41 +267,45 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "the GPUs and the processes that use them, as gpukillctl list -o json"
     "/api/v1/gpus" JSON: GpuListDocument, &[GPU], Part(listing::gpus);
         "the GPUs of the snapshot, without the list of processes"
+    "/api/v1/cells" JSON: CellsDocument, &[], Part(listing::cells);
+        "some readings of each GPU in columns, for a map of many GPUs"
     "/api/v1/processes" JSON: ProcessListDocument, listing::PROCESS_PARAMETERS, Part(listing::processes);
         "the processes of the snapshot"
-    "/api/v1/status" JSON: StatusDocument, &[], quick(now::status);
+    "/api/v1/status" JSON: StatusDocument, &[], quick(json!(now::status));
         "the state of gpukilld, as gpukillctl status -o json"
-    "/api/v1/holders" JSON: HoldersDocument, &[GPU], scan(now::holders);
+    "/api/v1/holders" JSON: HoldersDocument, &[GPU], scan(json!(now::holders));
         "the processes that have GPUs open, as gpukillctl holders -o json"
-    "/api/v1/explain/{pid}" JSON: ExplainDocument, &[PID], scan(now::explain);
+    "/api/v1/explain/{pid}" JSON: ExplainDocument, &[PID], scan(json!(now::explain));
         "all that is known of one process, as gpukillctl explain -o json"
-    "/api/v1/rogue" JSON: ScanDocument, &[now::SCAN_HOURS], long_scan(now::rogue);
+    "/api/v1/rogue" JSON: ScanDocument, &[now::SCAN_HOURS], long_scan(json!(now::rogue));
         "suspicious processes with the evidence, as gpukillctl rogue scan -o json"
-    "/api/v1/guard/status" JSON: GuardDocument, &[], quick(now::guard_status);
+    "/api/v1/guard/status" JSON: GuardDocument, &[], quick(json!(now::guard_status));
         "the state of the guard, as gpukillctl guard status -o json"
-    "/api/v1/guard/rules" JSON: RulesTextDocument, &[], quick(now::guard_rules);
+    "/api/v1/guard/rules" JSON: RulesTextDocument, &[], quick(json!(now::guard_rules));
         "the rules in force as text, with their revision"
-    "/api/v1/guard/replay" JSON: ReplayDocument, history::REPLAY_PARAMETERS, long_scan(history::guard_replay);
-        "what the rules in force would have done, as gpukillctl guard replay -o json"
-    "/api/v1/guard/test" JSON: ReplayDocument, &[], long_scan(history::guard_test);
+    "/api/v1/guard/replay" JSON: ReplayDocument, history::REPLAY_PARAMETERS,
+        long_scan(json!(history::guard_replay)), Post::Replay;
+        "what rules would have done, as gpukillctl guard replay -o json: those in force, or with POST \
+         {\"rules\": TEXT, \"hours\": HOURS}"
+    "/api/v1/guard/test" JSON: ReplayDocument, &[], long_scan(json!(history::guard_test));
         "what the rules in force would do now, as gpukillctl guard test -o json"
-    "/api/v1/guard/violations" JSON: ViolationsDocument, history::VIOLATION_PARAMETERS, past(history::violations);
+    "/api/v1/guard/violations" JSON: ViolationsDocument, history::VIOLATION_PARAMETERS, past(json!(history::violations));
         "open violations and decisions, as gpukillctl guard violations -o json"
-    "/api/v1/audit/runs" JSON: RunsDocument, history::RUN_PARAMETERS, past(history::runs);
+    "/api/v1/audit/runs" JSON: RunsDocument, history::RUN_PARAMETERS, past(json!(history::runs));
         "the runs of jobs or processes, as gpukillctl audit -o json"
-    "/api/v1/audit/samples" JSON: SamplesDocument, history::SAMPLE_PARAMETERS, past(history::samples);
+    "/api/v1/audit/samples" JSON: SamplesDocument, history::SAMPLE_PARAMETERS, past(json!(history::samples));
         "the samples of GPUs and processes, as gpukillctl audit --samples -o json"
-    "/api/v1/audit/weekly" JSON: WeeklyDocument, history::WEEKLY_PARAMETERS, past(history::weekly);
+    "/api/v1/audit/weekly" JSON: WeeklyDocument, history::WEEKLY_PARAMETERS, past(json!(history::weekly));
         "a line for each week, as gpukillctl audit --weekly -o json"
-    "/api/v1/audit/summary" JSON: SummaryDocument, history::SUMMARY_PARAMETERS, past(history::summary);
+    "/api/v1/audit/summary" JSON: SummaryDocument, history::SUMMARY_PARAMETERS, past(json!(history::summary));
         "sums over a period, as gpukillctl audit --summary -o json"
-    "/api/v1/audit/series" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(history::series);
+    "/api/v1/audit/series" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(json!(history::series));
         "usage over time in buckets, as gpukillctl audit series -o json"
-    "/api/v1/audit/actions" JSON: ActionsDocument, history::ACTION_PARAMETERS, past(history::actions);
+    "/api/v1/audit/actions" JSON: ActionsDocument, history::ACTION_PARAMETERS, past(json!(history::actions));
         "recorded actions and events, as gpukillctl audit actions -o json"
-    "/api/v1/audit/timeline" JSON: EventsDocument, history::TIMELINE_PARAMETERS, past(history::timeline);
+    "/api/v1/audit/timeline" JSON: EventsDocument, history::TIMELINE_PARAMETERS, past(json!(history::timeline));
         "everything that happened, oldest first, as gpukillctl audit timeline -o json"
-    "/api/v1/live" EVENTS, &[], Live;
+    "/api/v1/live" EVENTS, &[live::DATA], Live;
         "each new snapshot as a server-sent event, or over a WebSocket for a client that asks for one"
     "/ws" TEXT, &[], WebSocket;
         "each new snapshot as a message of a WebSocket: event, id and data"
@@ -303,6 +326,28 @@ pub(crate) static ROUTES: &[Route] = routes! {
         "sets the mode of the guard: {\"mode\": \"soft\"}"
     "/api/v1/guard/set" JSON: Map<String, Value>, &[], post(acts::set_key, 10);
         "sets a key of the rules, as gpukillctl guard set: {\"key\": KEY, \"value\": VALUE}"
+    "/" HTML, page::OVERVIEW_PARAMETERS, Html(&page::OVERVIEW);
+        "the page: who uses the GPUs now"
+    "/gpu/{gpu}" HTML, page::GPU_PARAMETERS, Html(&page::GPU);
+        "the page of a GPU, by index or UUID"
+    "/person/{user}" HTML, page::PERSON_PARAMETERS, Html(&page::PERSON);
+        "the page of a person, by the name that processes have as owner"
+    "/job/{job}" HTML, page::JOB_PARAMETERS, Html(&page::JOB);
+        "the page of a job, by the name that processes have as job"
+    "/process/{process}" HTML, page::PROCESS_PARAMETERS, Html(&page::PROCESS);
+        "the page of a process: PID, or PID-START"
+    "/history" HTML, page::HISTORY_PARAMETERS, Html(&page::HISTORY);
+        "the page of the past: charts, sums and runs"
+    "/guard" HTML, page::PLAIN_PARAMETERS, Html(&page::GUARD);
+        "the page of the guard: its rules and violations"
+    "/rogue" HTML, page::PLAIN_PARAMETERS, Html(&page::ROGUE);
+        "the page of suspicious processes"
+    "/actions" HTML, page::ACTION_PARAMETERS, Html(&page::ACTIONS);
+        "the page of recorded actions and events"
+    "/status" HTML, page::PLAIN_PARAMETERS, Html(&page::STATUS);
+        "the page of gpukilld and its parts"
+    "/assets/{file}" FILE, &[assets::FILE], PageFile;
+        "a file of the pages, under a name that changes with its content"
     "/metrics" METRICS, &[metrics::VIEW], Metrics;
         "metrics for Prometheus; OpenMetrics if Accept prefers it"
     "/-/healthy" TEXT, &[], Healthy;
@@ -313,26 +358,26 @@ pub(crate) static ROUTES: &[Route] = routes! {
     // Paths of gpu-kill and GPM, with the documents of gpukill.
     "/health" TEXT, &[], Healthy;
         "as /-/healthy"
-    "/api/info" JSON: StatusDocument, &[], quick(now::status);
+    "/api/info" JSON: StatusDocument, &[], quick(json!(now::status));
         "as /api/v1/status"
     "/api/realtime" JSON: GpuListDocument, &[GPU], Part(listing::gpus);
         "as /api/v1/gpus"
-    "/api/historical" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(history::series);
+    "/api/historical" JSON: SeriesDocument, history::SERIES_PARAMETERS, past(json!(history::series));
         "as /api/v1/audit/series"
-    "/api/chart" JSON: SeriesDocument, history::CHART_PARAMETERS, past(history::series);
+    "/api/chart" JSON: SeriesDocument, history::CHART_PARAMETERS, past(json!(history::series));
         "as /api/v1/audit/series, with gpu_id in place of gpu"
-    "/api/guard/config" JSON: RulesTextDocument, &[], quick(now::guard_rules),
+    "/api/guard/config" JSON: RulesTextDocument, &[], quick(json!(now::guard_rules)),
         Post::Refused("gpukillctl guard set KEY VALUE, or gpukillctl guard import FILE");
         "as /api/v1/guard/rules"
-    "/api/guard/policies" JSON: RulesTextDocument, &[], quick(now::guard_rules),
+    "/api/guard/policies" JSON: RulesTextDocument, &[], quick(json!(now::guard_rules)),
         Post::Refused("gpukillctl guard user set NAME, and the same for group, gpu and time");
         "as /api/v1/guard/rules"
-    "/api/guard/status" JSON: GuardDocument, &[], quick(now::guard_status);
+    "/api/guard/status" JSON: GuardDocument, &[], quick(json!(now::guard_status));
         "as /api/v1/guard/status"
-    "/api/guard/toggle-dry-run" JSON: GuardDocument, &[], quick(now::guard_status),
+    "/api/guard/toggle-dry-run" JSON: GuardDocument, &[], quick(json!(now::guard_status)),
         Post::Refused("gpukillctl guard toggle-dry-run");
         "as /api/v1/guard/status: GET changes nothing"
-    "/api/guard/test-policies" JSON: ReplayDocument, &[], long_scan(history::guard_test), Post::AsGet;
+    "/api/guard/test-policies" JSON: ReplayDocument, &[], long_scan(json!(history::guard_test)), Post::AsGet;
         "as /api/v1/guard/test"
 };
 
@@ -348,13 +393,19 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
         // Who may see nothing learns no paths either.
         let caller = caller(&request);
         let access = caller.and_then(|it| of_fallback.authorize(&it, Access::Numbers));
-        access.map_or_else(Problem::into_response, |_| not_found())
+        let problem = access.map_or_else(|problem| problem, |_| not_found());
+        match page::is_wanted(request.headers()) {
+            true => page::respond_problem(&of_fallback, problem),
+            false => problem.into_response(),
+        }
     });
     for route in routes(&gateway.settings) {
         let gateway = Arc::clone(gateway);
         let handler = move |path: PathParameters, request: Request| async move {
+            let is_page = matches!(route.source, Html(_)) && !page::is_fragment(request.uri());
             let mut response = match answer(&gateway, route, path, request).await {
                 Ok(response) => response,
+                Err(problem) if is_page => page::respond_problem(&gateway, problem),
                 Err(problem) => problem.into_response(),
             };
             response.extensions_mut().insert(MatchedRoute(route.path));
@@ -405,10 +456,9 @@ pub(crate) fn connection(request: &Request) -> Result<Arc<Connection>, Problem> 
     connection.cloned().ok_or_else(Problem::internal)
 }
 
-fn not_found() -> Response {
+fn not_found() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "there is no such path")
         .with_hint("/api/v1/openapi.json lists all paths")
-        .into_response()
 }
 
 async fn answer(
@@ -427,9 +477,18 @@ async fn answer(
     route.check_method(request.method())?;
     let path = path.map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
     let query = request.uri().query().unwrap_or_default();
-    let parameters = Parameters::parse(route.parameters, &path, query)?;
+    let parameters = match route.source {
+        Html(_) => {
+            let query = page::without_empty_fields(query);
+            Parameters::parse(route.parameters, &path, &query)?
+        }
+        _ => Parameters::parse(route.parameters, &path, query)?,
+    };
     if let Act(act) = route.source {
         return acts::respond(gateway, act, parameters, request).await;
+    }
+    if request.method() == Method::POST && route.post == Some(Post::Replay) {
+        return acts::respond(gateway, acts::REPLAY, parameters, request).await;
     }
     let headers = request.headers();
     let view = gateway.view();
@@ -450,12 +509,7 @@ async fn answer(
             Arc::new(selected.await.map_err(|_| Problem::internal())??)
         }
         Call(call) => {
-            // gpukilld is asked for nothing before it has said what the gateway may see.
-            if view.status.is_none() {
-                view.current()?;
-            }
-            let token = caller.token.filter(|_| !gateway.tokens.is_empty());
-            let requester = token.map_or(Requester::Peer(connection.peer()), Requester::Token);
+            let requester = requester(gateway, &caller, &connection, &view)?;
             let calls = &gateway.calls;
             calls
                 .answer(requester, route.path, call, parameters, view)
@@ -468,7 +522,12 @@ async fn answer(
             return websocket::respond(gateway, caller, request);
         }
         Live if request.method() == Method::HEAD => return Ok(text(route, "")),
-        Live => return live::respond(gateway, caller, headers),
+        Live => return live::respond(gateway, caller, headers, &parameters),
+        Html(page) => {
+            let requester = requester(gateway, &caller, &connection, &view)?;
+            return page::respond(gateway, page, parameters, headers, requester).await;
+        }
+        PageFile => return assets::respond(&parameters, headers),
         Metrics => {
             return Ok(metrics::respond(
                 gateway,
@@ -489,11 +548,28 @@ async fn answer(
     Ok(document::respond(document, headers).await)
 }
 
+/// The sender of a request as [`Calls`](crate::calls::Calls) counts it.
+///
+/// # Errors
+/// gpukilld has not said yet what the gateway may see. It is asked for nothing else before.
+fn requester(
+    gateway: &Gateway,
+    caller: &Caller,
+    connection: &Connection,
+    view: &DaemonView,
+) -> Result<Requester, Problem> {
+    if view.status.is_none() {
+        view.current()?;
+    }
+    let token = caller.token.filter(|_| !gateway.tokens.is_empty());
+    Ok(token.map_or(Requester::Peer(connection.peer()), Requester::Token))
+}
+
 /// Waits for the turn to make a part of the snapshot, or to act.
 ///
 /// # Errors
 /// The turn does not come in this time.
-async fn take_turn(
+pub(crate) async fn take_turn(
     turns: &Arc<Semaphore>,
     longest: Duration,
 ) -> Result<OwnedSemaphorePermit, Problem> {

@@ -45,8 +45,8 @@ pub use kill::{
     ProcessOutcomeDocument, RemainingJobDocument, RespawnDocument, TargetMemoryDocument,
 };
 pub use lists::{
-    ActionsDocument, EventsDocument, GpuListDocument, PeriodDocument, ProcessListDocument,
-    RulesTextDocument, RunsDocument, SamplesDocument,
+    ActionsDocument, CellsDocument, EventsDocument, GpuListDocument, PeriodDocument,
+    ProcessListDocument, RulesTextDocument, RunsDocument, SamplesDocument,
 };
 pub use process::{AncestorDocument, ProcessDocument, top_process};
 pub use process_status::{

@@ -13,6 +13,7 @@
 
 mod binaries;
 mod booted_box;
+mod browser;
 mod daemon;
 mod fake_driver;
 mod fake_procfs;
@@ -37,6 +38,7 @@ mod user_namespaces;
 
 pub use binaries::{Binaries, binaries, build_binaries};
 pub use booted_box::BootedBox;
+pub use browser::Browser;
 pub use daemon::Daemon;
 pub use fake_driver::{FakeDriver, process_has_ended};
 pub use fake_procfs::{FakeProcess, FakeProcessDetails, FakeProcfs};

@@ -456,6 +456,7 @@ pub(crate) fn series(is_of_gpus: bool) -> AuditSeries {
             utilization: is_of_gpus.then(|| value(percent)),
             memory: Some(value(percent << 29)),
             power: is_of_gpus.then(|| value(percent * 7_000)),
+            hottest: is_of_gpus.then_some(71),
         }
     };
     let line = |index: u32, name: &str, factor: u64| SeriesLine {

@@ -1,7 +1,9 @@
 //! What a person does through a gateway of their own: plan a kill, carry it out by the id of its
 //! plan, follow it, snooze a warning, and edit the rules. The daemon knows the person by the user id
-//! of the gateway, and decides what they may do.
+//! of the gateway, and decides what they may do. Every gateway replays rules that a body has, which
+//! changes nothing.
 
+use super::history::replay_document;
 use crate::daemon::{CallError, DaemonConnection, call};
 use crate::document::{self, Document, RouteAnswer};
 use crate::gateway::Gateway;
@@ -16,7 +18,7 @@ use bytes::Bytes;
 use gpukill_policy::kill::outcome::{KillCompletion, completion};
 use gpukill_policy::select::compile_pattern;
 use gpukill_proto::guard::edit::GuardEdit;
-use gpukill_proto::guard::{GuardMode, RulesRevision, SnoozedRule};
+use gpukill_proto::guard::{GuardMode, ReplayRequest, RuleSetSource, RulesRevision, SnoozedRule};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument, SCHEMA};
 use gpukill_proto::kill::{
     KillPlan, KillPlanPage, KillReport, KillReportPage, KillRequest, KillScope, KillSelector,
@@ -24,13 +26,14 @@ use gpukill_proto::kill::{
 };
 use gpukill_proto::model::Vendor;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::MAX_PART_BYTES;
 use gpukill_proto::text::sanitize;
-use gpukill_proto::units::Bytes as Size;
+use gpukill_proto::units::{Bytes as Size, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -576,6 +579,57 @@ fn edit_rules(
         difference: report.difference,
         warnings: report.warnings,
     })
+}
+
+/// Replays the rules of a body. One connection uploads them and asks, because they belong to it.
+pub(super) const REPLAY: ActRoute = ActRoute {
+    method: ActMethod::Post,
+    timeout: Duration::from_secs(60),
+    run: replay,
+};
+
+/// The longest period of a replay in hours: ten years.
+const MAX_REPLAY_HOURS: u32 = 87_600;
+
+/// The period if a body names none: a week.
+const REPLAY_HOURS: u32 = 168;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplayBody {
+    /// The text of a rule file.
+    rules: String,
+    hours: Option<u32>,
+}
+
+fn replay(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> Result<Document, Problem> {
+    let ReplayBody { rules, hours } = parse(body)?;
+    let hours = hours.unwrap_or(REPLAY_HOURS);
+    if !(1..=MAX_REPLAY_HOURS).contains(&hours) {
+        let what = format!("hours is {hours}, which is not a number from 1 to {MAX_REPLAY_HOURS}");
+        return Err(Problem::bad_request(what));
+    }
+    let mut offset = 0;
+    // Empty rules are valid: they mean the built-in defaults.
+    let nothing: &[u8] = &[];
+    let first = rules.is_empty().then_some(nothing);
+    for part in first
+        .into_iter()
+        .chain(rules.as_bytes().chunks(MAX_PART_BYTES))
+    {
+        let next = offset + part.len() as u64;
+        let part = part.to_vec();
+        call!(context.daemon, OfferRules { offset, part })?;
+        offset = next;
+    }
+    let until = Timestamp::from(SystemTime::now());
+    let request = ReplayRequest {
+        rules: RuleSetSource::Offered,
+        since: until.plus_seconds(-3_600 * i64::from(hours)),
+        until,
+    };
+    let report = call!(context.daemon, ReplayRules { request })?;
+    Document::json(&replay_document(report, &rules))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Calls of the daemon about the past: the documents that `gpukillctl audit`, `guard violations` and
 //! `guard replay` print.
 
-use super::now::read_rules;
+use super::now::guard_rules;
 use super::{GPU, USER, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
-use crate::document::{Document, RouteAnswer};
 use crate::parameters::{
     Parameter, ParameterKind, Parameters, Place, SINCE, UNTIL, hours, limit, text,
 };
@@ -82,27 +81,27 @@ const PID: Parameter = Parameter {
 };
 
 /// The parameters of [`runs`].
-pub(super) const RUN_PARAMETERS: &[Parameter] = &[
+pub(crate) const RUN_PARAMETERS: &[Parameter] = &[
     UNIT, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
 ];
 
 /// The parameters of [`samples`].
-pub(super) const SAMPLE_PARAMETERS: &[Parameter] = &[
+pub(crate) const SAMPLE_PARAMETERS: &[Parameter] = &[
     GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL, LIMIT,
 ];
 
 /// The parameters of [`summary`].
-pub(super) const SUMMARY_PARAMETERS: &[Parameter] = &[
+pub(crate) const SUMMARY_PARAMETERS: &[Parameter] = &[
     GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, WEEK, SINCE, UNTIL,
 ];
 
 /// The parameters of [`weekly`].
-pub(super) const WEEKLY_PARAMETERS: &[Parameter] = &[
+pub(crate) const WEEKLY_PARAMETERS: &[Parameter] = &[
     GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, WEEKS, SINCE, UNTIL,
 ];
 
 /// The parameters of [`series`].
-pub(super) const SERIES_PARAMETERS: &[Parameter] = &[
+pub(crate) const SERIES_PARAMETERS: &[Parameter] = &[
     BY, BUCKETS, GPU, USER, GROUP, PROCESS, COMMAND, CONTAINER, JOB, DAY, SINCE, UNTIL,
 ];
 
@@ -112,10 +111,10 @@ const GPU_ID: Parameter = Parameter {
 };
 
 /// The parameters of [`series`] under the names of GPM.
-pub(super) const CHART_PARAMETERS: &[Parameter] = &[GPU_ID, BUCKETS, DAY, SINCE, UNTIL];
+pub(crate) const CHART_PARAMETERS: &[Parameter] = &[GPU_ID, BUCKETS, DAY, SINCE, UNTIL];
 
 /// The parameters of [`actions`].
-pub(super) const ACTION_PARAMETERS: &[Parameter] = &[
+pub(crate) const ACTION_PARAMETERS: &[Parameter] = &[
     text("kind", "only these kinds, separated by commas: kill,reset"),
     GPU,
     USER,
@@ -126,14 +125,14 @@ pub(super) const ACTION_PARAMETERS: &[Parameter] = &[
 ];
 
 /// The parameters of [`timeline`].
-pub(super) const TIMELINE_PARAMETERS: &[Parameter] =
+pub(crate) const TIMELINE_PARAMETERS: &[Parameter] =
     &[GPU, USER, JOB, PID, DAY, SINCE, UNTIL, LIMIT];
 
 /// The parameters of [`violations`].
-pub(super) const VIOLATION_PARAMETERS: &[Parameter] = &[USER, WEEK, SINCE, UNTIL, LIMIT];
+pub(crate) const VIOLATION_PARAMETERS: &[Parameter] = &[USER, WEEK, SINCE, UNTIL, LIMIT];
 
 /// The parameters of [`guard_replay`].
-pub(super) const REPLAY_PARAMETERS: &[Parameter] = &[WEEK, SINCE, UNTIL];
+pub(crate) const REPLAY_PARAMETERS: &[Parameter] = &[WEEK, SINCE, UNTIL];
 
 type Span = (Timestamp, Timestamp);
 
@@ -185,7 +184,10 @@ fn collect_pages<C: PartialEq + Copy>(
     }
 }
 
-pub(super) fn runs(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn runs(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<RunsDocument, Problem> {
     let span = span(parameters, DAY)?;
     let filter = filter(parameters, span)?;
     let unit = match parameters.text(UNIT.name) {
@@ -217,10 +219,13 @@ pub(super) fn runs(context: &mut CallContext, parameters: &Parameters) -> RouteA
             .extend(page.runs.iter().map(RunDocument::from));
         Ok((page.runs.len(), page.next))
     })?;
-    Document::json(&document)
+    Ok(document)
 }
 
-pub(super) fn samples(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn samples(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<SamplesDocument, Problem> {
     let span = span(parameters, DAY)?;
     let filter = filter(parameters, span)?;
     let mut document = SamplesDocument {
@@ -253,22 +258,31 @@ pub(super) fn samples(context: &mut CallContext, parameters: &Parameters) -> Rou
         document.gaps = Some(page.gaps.iter().map(GapDocument::from).collect());
         document.recorded_since = page.recorded_since.map(Timestamp::to_rfc3339);
     }
-    Document::json(&document)
+    Ok(document)
 }
 
-pub(super) fn weekly(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn weekly(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<WeeklyDocument, Problem> {
     let filter = filter(parameters, span(parameters, WEEKS)?)?;
     let summary = call!(context.daemon, AuditSummary { filter })?;
-    Document::json(&WeeklyDocument::from(&summary))
+    Ok(WeeklyDocument::from(&summary))
 }
 
-pub(super) fn summary(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn summary(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<SummaryDocument, Problem> {
     let filter = filter(parameters, span(parameters, WEEK)?)?;
     let summary = call!(context.daemon, AuditSummary { filter })?;
-    Document::json(&SummaryDocument::from(&summary))
+    Ok(SummaryDocument::from(&summary))
 }
 
-pub(super) fn series(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn series(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<SeriesDocument, Problem> {
     let query = SeriesQuery {
         filter: filter(parameters, span(parameters, DAY)?)?,
         by: match parameters.text(BY.name) {
@@ -279,10 +293,13 @@ pub(super) fn series(context: &mut CallContext, parameters: &Parameters) -> Rout
         buckets: number(parameters, BUCKETS).unwrap_or_default(),
     };
     let series = call!(context.daemon, AuditSeries { query })?;
-    Document::json(&SeriesDocument::from(&series))
+    Ok(SeriesDocument::from(&series))
 }
 
-pub(super) fn actions(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn actions(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<ActionsDocument, Problem> {
     let span = span(parameters, WEEK)?;
     let mut document = ActionsDocument {
         period: PeriodDocument::new(span.0, span.1),
@@ -305,10 +322,13 @@ pub(super) fn actions(context: &mut CallContext, parameters: &Parameters) -> Rou
             .extend(page.records.iter().map(ActionDocument::from));
         Ok((page.records.len(), page.next))
     })?;
-    Document::json(&document)
+    Ok(document)
 }
 
-pub(super) fn timeline(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn timeline(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<EventsDocument, Problem> {
     let span = span(parameters, DAY)?;
     let pid = number(parameters, PID);
     let mut document = EventsDocument {
@@ -335,10 +355,13 @@ pub(super) fn timeline(context: &mut CallContext, parameters: &Parameters) -> Ro
             .extend(page.entries.iter().map(TimelineDocument::from));
         Ok((page.entries.len(), page.next))
     })?;
-    Document::json(&document)
+    Ok(document)
 }
 
-pub(super) fn violations(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn violations(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<ViolationsDocument, Problem> {
     let span = span(parameters, WEEK)?;
     let mut whole = None;
     // As for the client, `more` is not a member of this document.
@@ -359,23 +382,29 @@ pub(super) fn violations(context: &mut CallContext, parameters: &Parameters) -> 
         }
         Ok(end)
     })?;
-    Document::json(&ViolationsDocument::from(&whole.unwrap_or_default()))
+    Ok(ViolationsDocument::from(&whole.unwrap_or_default()))
 }
 
 /// What the rules in force would have done in a period.
-pub(super) fn guard_replay(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn guard_replay(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<ReplayDocument, Problem> {
     let span = span(parameters, WEEK)?;
     let report = replay_rules(context, span)?;
-    let text = read_rules(context)?.text;
-    replay_document(report, &text)
+    let text = guard_rules(context, parameters)?.text;
+    Ok(replay_document(report, &text))
 }
 
 /// What the rules in force would do now.
-pub(super) fn guard_test(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
-    let text = read_rules(context)?.text;
+pub(crate) fn guard_test(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<ReplayDocument, Problem> {
+    let text = guard_rules(context, parameters)?.text;
     let now = Timestamp::from(SystemTime::now());
     let report = replay_rules(context, (now.plus_seconds(-test_seconds(&text)), now))?;
-    replay_document(report, &text)
+    Ok(replay_document(report, &text))
 }
 
 fn replay_rules(context: &mut CallContext, (since, until): Span) -> Result<ReplayReport, Problem> {
@@ -389,12 +418,12 @@ fn replay_rules(context: &mut CallContext, (since, until): Span) -> Result<Repla
 
 /// The document. A replay ignores the milder policies of users, so they are applied here, as the
 /// client does.
-fn replay_document(mut report: ReplayReport, text: &str) -> RouteAnswer {
+pub(super) fn replay_document(mut report: ReplayReport, text: &str) -> ReplayDocument {
     if let Ok(rules) = parse(text) {
         let rules = CompiledRules::new(rules);
         for open in &mut report.open {
             open.own_policy = milder_policy_for_violation(open, &rules);
         }
     }
-    Document::json(&ReplayDocument::from(&report))
+    ReplayDocument::from(&report)
 }

@@ -7,7 +7,7 @@ use crate::parameters::{Parameter, Parameters, Place, text};
 use crate::problem::Problem;
 use crate::upstream::Frame;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern, filter_snapshot};
-use gpukill_proto::json::{GpuListDocument, ListDocument, ProcessListDocument};
+use gpukill_proto::json::{CellsDocument, GpuListDocument, ListDocument, ProcessListDocument};
 use gpukill_proto::refusal::Refusal;
 
 const PROCESS: Parameter = Parameter {
@@ -17,7 +17,7 @@ const PROCESS: Parameter = Parameter {
 };
 
 /// The parameters of [`processes`].
-pub(super) const PROCESS_PARAMETERS: &[Parameter] = &[
+pub(crate) const PROCESS_PARAMETERS: &[Parameter] = &[
     GPU,
     USER,
     PROCESS,
@@ -40,6 +40,12 @@ pub(super) fn gpus(frame: &Frame, parameters: &Parameters, access: Access) -> Ro
     Document::json(&list)
 }
 
+/// The GPUs in columns.
+pub(super) fn cells(frame: &Frame, _: &Parameters, _: Access) -> RouteAnswer {
+    Document::json(&CellsDocument::from(&frame.list))
+}
+
+/// The selected processes.
 pub(super) fn processes(frame: &Frame, parameters: &Parameters, _: Access) -> RouteAnswer {
     Document::json(&ProcessListDocument::from(select(frame, parameters)?))
 }

@@ -1,9 +1,8 @@
-//! Calls of the daemon about the present.
+//! Calls of the daemon about the present: the documents that the client prints.
 
 use super::{PID, number};
 use crate::calls::CallContext;
 use crate::daemon::call;
-use crate::document::{Document, RouteAnswer};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
 use gpukill_policy::rogue::advice::{Advice, advice};
@@ -19,7 +18,7 @@ use gpukill_proto::service::{MAX_RULES_BYTES, MAX_SCAN_HOURS};
 use gpukill_proto::units::Timestamp;
 
 /// The parameter of [`rogue`].
-pub(super) const SCAN_HOURS: Parameter = Parameter {
+pub(crate) const SCAN_HOURS: Parameter = Parameter {
     name: "hours",
     place: Place::Query,
     kind: ParameterKind::Number {
@@ -30,22 +29,24 @@ pub(super) const SCAN_HOURS: Parameter = Parameter {
     summary: "also processes that used a GPU in the last N hours",
 };
 
-pub(super) fn status(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
+pub(crate) fn status(context: &mut CallContext, _: &Parameters) -> Result<StatusDocument, Problem> {
     let status = call!(context.daemon, Status {})?;
-    Document::json(&StatusDocument::from(&status))
+    Ok(StatusDocument::from(&status))
 }
 
-pub(super) fn guard_status(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
+pub(crate) fn guard_status(
+    context: &mut CallContext,
+    _: &Parameters,
+) -> Result<GuardDocument, Problem> {
     let status = call!(context.daemon, Status {})?;
-    Document::json(&GuardDocument::from(&status.guard))
-}
-
-pub(super) fn guard_rules(context: &mut CallContext, _: &Parameters) -> RouteAnswer {
-    Document::json(&read_rules(context)?)
+    Ok(GuardDocument::from(&status.guard))
 }
 
 /// The text of the guard's rules in force.
-pub(super) fn read_rules(context: &mut CallContext) -> Result<RulesTextDocument, Problem> {
+pub(crate) fn guard_rules(
+    context: &mut CallContext,
+    _: &Parameters,
+) -> Result<RulesTextDocument, Problem> {
     let mut bytes = Vec::new();
     let mut revision = None;
     loop {
@@ -68,7 +69,10 @@ pub(super) fn read_rules(context: &mut CallContext) -> Result<RulesTextDocument,
     }
 }
 
-pub(super) fn holders(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn holders(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<HoldersDocument, Problem> {
     let selected = parameters
         .text("gpu")
         .map(|typed| selected_devices(context, typed));
@@ -99,7 +103,7 @@ pub(super) fn holders(context: &mut CallContext, parameters: &Parameters) -> Rou
     if let Some(selected) = &selected {
         reports.retain(|report| selected.contains(&report.device.id));
     }
-    Document::json(&HoldersDocument::new(at, &reports))
+    Ok(HoldersDocument::new(at, &reports))
 }
 
 /// The ids of the devices that a selector selects.
@@ -112,16 +116,22 @@ fn selected_devices(context: &CallContext, typed: &str) -> Result<Vec<DeviceId>,
     Ok(chosen.map(|(_, device)| device.id.clone()).collect())
 }
 
-pub(super) fn explain(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn explain(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<ExplainDocument, Problem> {
     let pid = number(parameters, PID).ok_or_else(Problem::internal)?;
     let explained = call!(context.daemon, Explain { pid })?;
-    Document::json(&ExplainDocument::from(&explained))
+    Ok(ExplainDocument::from(&explained))
 }
 
-pub(super) fn rogue(context: &mut CallContext, parameters: &Parameters) -> RouteAnswer {
+pub(crate) fn rogue(
+    context: &mut CallContext,
+    parameters: &Parameters,
+) -> Result<ScanDocument, Problem> {
     let hours = number(parameters, SCAN_HOURS).unwrap_or_default();
     let report = call!(context.daemon, Scan { hours })?;
-    Document::json(&ScanDocument::new(&report, |finding| {
+    Ok(ScanDocument::new(&report, |finding| {
         let all = advice(finding).into_iter();
         let recommended = all.map(
             |Advice {

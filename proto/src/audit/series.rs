@@ -78,6 +78,8 @@ pub struct SeriesBucket {
     pub memory: Option<SeriesValue>,
     /// The power draw of the GPU in milliwatts, in a line of a whole GPU.
     pub power: Option<SeriesValue>,
+    /// The highest temperature of the GPU in degrees Celsius, in a line of a whole GPU.
+    pub hottest: Option<i32>,
 }
 
 impl AuditSeries {

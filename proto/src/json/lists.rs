@@ -2,10 +2,11 @@
 
 use super::schema::described;
 use super::{
-    ActionDocument, AuditDocument, BackendDocument, GapDocument, GpuDocument, ListDocument,
-    ProcessDocument, RunDocument, SCHEMA, TimelineDocument,
+    ActionDocument, AuditDocument, BackendDocument, GapDocument, GpuDocument, GpuState,
+    ListDocument, ProcessDocument, RunDocument, SCHEMA, TimelineDocument,
 };
 use crate::units::Timestamp;
+use std::collections::BTreeMap;
 
 described! {
     /// The period that a list covers.
@@ -137,6 +138,85 @@ impl From<ListDocument> for ProcessListDocument {
             procs: list.procs,
         }
     }
+}
+
+described! {
+    /// Some readings of each GPU in columns, for a map of many GPUs. Each column has an entry for
+    /// each GPU.
+    pub struct CellsDocument {
+        /// The version of the JSON shape.
+        pub schema: u32,
+        pub host: String,
+        /// The start of the poll, in UTC.
+        pub ts: String as Timestamp,
+        pub polls: u64,
+        pub gpu_index: Vec<u32>,
+        pub state: Vec<&'static str> as Vec<GpuState>,
+        pub util_pct: Vec<Option<u32>>,
+        /// Used memory as a share of all memory.
+        pub mem_pct: Vec<Option<u64>>,
+        pub temp_c: Vec<Option<i32>>,
+        /// Positions in `models`.
+        pub model: Vec<Option<usize>>,
+        /// Positions in `vendors`.
+        pub vendor: Vec<Option<usize>>,
+        /// Positions in `owners`, of the owner whose process holds the most memory.
+        pub owner: Vec<Option<usize>>,
+        pub models: Vec<String>,
+        pub vendors: Vec<String>,
+        pub owners: Vec<String>,
+    }
+}
+
+impl From<&ListDocument> for CellsDocument {
+    fn from(list: &ListDocument) -> Self {
+        let gpus = &list.gpus;
+        let models = gpus.iter().map(|gpu| gpu.name.as_deref());
+        let (models, model) = number_names(models);
+        let (vendors, vendor) = number_names(gpus.iter().map(|gpu| Some(gpu.vendor)));
+        let owners = gpus
+            .iter()
+            .map(|gpu| gpu.top_proc.as_ref()?.owner.as_deref());
+        let (owners, owner) = number_names(owners);
+        let share = |gpu: &GpuDocument| {
+            let used = gpu.mem_used_bytes?.checked_mul(100)?;
+            used.checked_div(gpu.mem_total_bytes?)
+        };
+        Self {
+            schema: list.schema,
+            host: list.host.clone(),
+            ts: list.ts.clone(),
+            polls: list.polls,
+            gpu_index: gpus.iter().map(|gpu| gpu.gpu_index).collect(),
+            state: gpus.iter().map(|gpu| gpu.state).collect(),
+            util_pct: gpus.iter().map(|gpu| gpu.util_pct).collect(),
+            mem_pct: gpus.iter().map(share).collect(),
+            temp_c: gpus.iter().map(|gpu| gpu.temp_c).collect(),
+            model,
+            vendor,
+            owner,
+            models,
+            vendors,
+            owners,
+        }
+    }
+}
+
+/// Each name once, and for each entry the position of its name.
+fn number_names<'a>(
+    names: impl Iterator<Item = Option<&'a str>>,
+) -> (Vec<String>, Vec<Option<usize>>) {
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut all = Vec::new();
+    let numbers = names.map(|name| {
+        let name = name?;
+        Some(*known.entry(name).or_insert_with(|| {
+            all.push(name.to_owned());
+            all.len() - 1
+        }))
+    });
+    let numbers = numbers.collect();
+    (all, numbers)
 }
 
 described! {

@@ -58,6 +58,8 @@ document! {
         power_w_min: Option<f64> = watts(bucket, |value| value.min),
         power_w: Option<f64> = watts(bucket, |value| value.mean),
         power_w_max: Option<f64> = watts(bucket, |value| value.max),
+        /// The highest reading.
+        temperature_c_max: Option<i32> = bucket.hottest,
     }
 }
 
@@ -86,6 +88,7 @@ document! {
         power_w_min: Option<f64> = bucket.power_w_min,
         power_w: Option<f64> = bucket.power_w,
         power_w_max: Option<f64> = bucket.power_w_max,
+        temperature_c_max: Option<i32> = bucket.temperature_c_max,
     }
 }
 

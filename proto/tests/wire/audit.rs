@@ -108,6 +108,7 @@ pub(super) fn series() -> AuditSeries {
         utilization: value,
         memory: value,
         power: None,
+        hottest: Some(71),
     };
     AuditSeries {
         since: AT,

@@ -9,6 +9,7 @@ mod hostile_names;
 mod limits;
 mod metrics;
 mod otlp;
+mod pages;
 mod personal;
 mod privileges;
 mod prometheus;

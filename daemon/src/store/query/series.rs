@@ -229,6 +229,7 @@ struct BucketSum {
 struct DeviceValues {
     utilization: ValueSum,
     power: ValueSum,
+    hottest: Option<i32>,
 }
 
 struct SeriesLines {
@@ -388,6 +389,7 @@ impl SeriesLines {
             let values = sum.of_device.get_or_insert_with(Box::default);
             values.utilization.add_gauge(&usage.utilization);
             values.power.add_gauge(&usage.power);
+            values.hottest = values.hottest.max(usage.hottest);
         }
         Ok(())
     }
@@ -489,6 +491,7 @@ impl BucketSum {
             utilization: of_device.and_then(|values| values.utilization.value()),
             memory: self.memory.value(),
             power: of_device.and_then(|values| values.power.value()),
+            hottest: of_device.and_then(|values| values.hottest),
         }
     }
 }

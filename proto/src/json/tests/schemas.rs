@@ -5,11 +5,12 @@ use super::{NOW, device, list_document, page, process};
 use crate::json::report::ReportDocument;
 use crate::json::schema::{Components, JsonSchema};
 use crate::json::{
-    ActionsDocument, EventsDocument, ExplainDocument, GpuListDocument, GuardDocument,
-    HoldersDocument, KillPlanDocument, KillReportDocument, ListDocument, PeriodDocument,
-    ProcessListDocument, PruneDocument, ReplayDocument, ResetPlanDocument, ResetReportDocument,
-    RulesTextDocument, RunsDocument, SamplesDocument, ScanDocument, SeriesDocument,
-    SeriesRowDocument, StatusDocument, SummaryDocument, ViolationsDocument, WeeklyDocument,
+    ActionsDocument, CellsDocument, EventsDocument, ExplainDocument, GpuListDocument,
+    GuardDocument, HoldersDocument, KillPlanDocument, KillReportDocument, ListDocument,
+    PeriodDocument, ProcessListDocument, PruneDocument, ReplayDocument, ResetPlanDocument,
+    ResetReportDocument, RulesTextDocument, RunsDocument, SamplesDocument, ScanDocument,
+    SeriesDocument, SeriesRowDocument, StatusDocument, SummaryDocument, ViolationsDocument,
+    WeeklyDocument,
 };
 use crate::model::{Device, GpuProcess, Vendor};
 use crate::reading::Reading::Failed;
@@ -22,8 +23,9 @@ pub(super) struct SchemaChecker(Map<String, Json>);
 impl SchemaChecker {
     /// With the schemas of all documents.
     pub(super) fn new() -> Self {
-        let all: [fn(&mut Components) -> Json; 25] = [
+        let all: [fn(&mut Components) -> Json; 26] = [
             ActionsDocument::schema,
+            CellsDocument::schema,
             EventsDocument::schema,
             ExplainDocument::schema,
             GpuListDocument::schema,
@@ -180,6 +182,10 @@ fn documents_fit_their_schemas() {
         &page::guard_summary(),
         &page::verdict_summaries(),
     );
+    let cells = serde_json::to_value(CellsDocument::from(&list)).unwrap();
+    checker.assert_valid("CellsDocument", &cells);
+    assert_eq!(cells["models"], json!(["NVIDIA H100"]));
+    assert_eq!(cells["model"], json!([0]));
     let gpus = serde_json::to_value(GpuListDocument::from(list.clone())).unwrap();
     checker.assert_valid("GpuListDocument", &gpus);
     let procs = serde_json::to_value(ProcessListDocument::from(list)).unwrap();

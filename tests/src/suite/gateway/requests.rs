@@ -11,13 +11,31 @@ fn paths(gateway: &Gateway, pid: u32) -> Vec<(String, u16)> {
     let description = gateway.get("/api/v1/openapi.json").json();
     let paths = description["paths"].as_object().expect("paths");
     assert!(paths.len() >= 20, "{paths:?}");
+    let page = gateway.get("/").text();
     let paths = paths.iter().filter(|(path, _)| *path != "/api/v1/live");
     paths
-        .map(|(path, operations)| {
-            let path = path.replace("{pid}", &pid.to_string());
-            (path, post_status(operations))
-        })
+        .map(|(path, operations)| (with_values(path, pid, &page), post_status(operations)))
         .collect()
+}
+
+/// A path with values for its parameters; a page has the names of its files.
+fn with_values(path: &str, pid: u32, page: &str) -> String {
+    let pid = pid.to_string();
+    let (_, file) = page.split_once("/assets/").expect("a page with files");
+    let file = file.split('"').next().expect("a name");
+    [
+        ("{pid}", pid.as_str()),
+        ("{process}", pid.as_str()),
+        ("{gpu}", "0"),
+        ("{user}", "alice"),
+        ("{job}", "tree%207"),
+        ("{file}", file),
+        ("{operation}", "7"),
+    ]
+    .iter()
+    .fold(path.to_owned(), |path, (name, value)| {
+        path.replace(name, value)
+    })
 }
 
 /// The status of the answer of a path with these operations to POST.
@@ -27,14 +45,21 @@ fn post_status(operations: &Value) -> u16 {
         (true, _) => 405,
         // Only a problem is described.
         (false, true) => 403,
+        // Without a type of its body.
+        (false, false) if !post["requestBody"].is_null() => 415,
         (false, false) => 200,
     }
 }
 
 fn assert_protected(answer: &HttpResponse, what: &str) {
+    let is_file = what.contains(" /assets/") && answer.status == 200;
+    let kept = match is_file {
+        true => "public, max-age=31536000, immutable",
+        false => "no-store",
+    };
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
-        ("cache-control", "no-store"),
+        ("cache-control", kept),
         ("referrer-policy", "no-referrer"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {
@@ -63,9 +88,9 @@ fn every_route_checks_host_and_origin() {
         ("", false),
     ];
     let mut paths = paths(gateway, busy.process.pid());
-    paths.extend([("/".to_owned(), 404), ("/favicon.ico".to_owned(), 404)]);
+    paths.push(("/favicon.ico".to_owned(), 404));
     for (path, post) in &paths {
-        let is_route = path.len() > 1 && path != "/favicon.ico";
+        let is_route = path != "/favicon.ico";
         for (host, is_own) in hosts {
             // An origin alone does not refuse GET: a browser shows no other site the answer.
             let reads = [
@@ -143,6 +168,8 @@ enum Level {
 fn needed_level(path: &str) -> Level {
     match path {
         "/-/healthy" | "/-/ready" | "/health" => Level::Nothing,
+        // The files have no data, and a page that asks for a token needs them.
+        path if path.starts_with("/assets/") => Level::Nothing,
         "/metrics" | "/api/v1/gpus" | "/api/realtime" | "/nowhere" => Level::Numbers,
         "/api/v1/openapi.json" | "/api/v1/reference" => Level::Numbers,
         "/api/v1/guard/snooze" | "/api/v1/guard/mode" | "/api/v1/guard/set" => Level::Act,
@@ -195,11 +222,11 @@ fn check_table(gateway: &Gateway, pid: u32, tokens: &[(&str, Option<Level>)]) {
     let all = tokens.last().expect("a token").0;
     let description = gateway.get_as("/api/v1/openapi.json", all).json();
     let paths = description["paths"].as_object().expect("paths");
+    let page = gateway.get_as("/", all).text();
     let routes = paths.iter().map(|(path, operations)| {
-        let path = path.replace("{pid}", &pid.to_string());
         let method = operations.as_object().expect("operations").keys().next();
         let route = method.map(|method| (method.as_str(), post_status(operations)));
-        (path.replace("{operation}", "7"), route)
+        (with_values(path, pid, &page), route)
     });
     let own = gateway.address().to_string();
     let own_origin = format!("http://{own}");

@@ -83,6 +83,8 @@ fn gpus_have_their_readings_and_gaps_stay_gaps() {
     let mib = |number: u64| value(number << 20, number << 20, number << 20);
     assert_eq!(memory.collect::<Vec<_>>(), [mib(7), None, mib(200)]);
     assert_eq!(first.buckets[0].power, value(90_000, 90_000, 90_000));
+    let hottest = first.buckets.iter().map(|bucket| bucket.hottest);
+    assert_eq!(hottest.collect::<Vec<_>>(), [Some(40), None, Some(40)]);
 }
 
 #[test]
