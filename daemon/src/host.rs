@@ -30,8 +30,8 @@ mod status;
 mod test_process;
 pub(crate) mod users;
 
-use crate::procfs::read_at_most;
-use cgroup::{CGROUP_MAX, user_slice};
+use crate::procfs::{MAX_CGROUP_BYTES, read_at_most};
+use cgroup::user_slice;
 use gpukill_policy::access::PersonEvidence;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
@@ -45,7 +45,7 @@ const MEMINFO_MAX: u64 = 64 << 10;
 /// The person behind the process with this directory, by kernel data only; `None` where it has
 /// ended.
 pub(crate) fn person_behind(directory: &Path) -> Option<PersonEvidence> {
-    let cgroup = read_at_most(&directory.join("cgroup"), CGROUP_MAX).ok()?;
+    let cgroup = read_at_most(&directory.join("cgroup"), MAX_CGROUP_BYTES).ok()?;
     let cgroup = String::from_utf8(cgroup).ok()?;
     let namespace_owner = user_namespace_owner(directory, own_user_namespace().as_deref());
     Some(PersonEvidence {
@@ -64,21 +64,9 @@ pub(crate) fn user_and_slice(directory: &Path) -> Option<(u32, Option<u32>)> {
         Reading::Unsupported => user,
         Reading::Stale(..) | Reading::Failed(_) | Reading::Withheld => return None,
     };
-    let cgroup = read_at_most(&directory.join("cgroup"), CGROUP_MAX).ok();
+    let cgroup = read_at_most(&directory.join("cgroup"), MAX_CGROUP_BYTES).ok();
     let cgroup = cgroup.and_then(|text| String::from_utf8(text).ok());
     Some((user, cgroup.as_deref().and_then(user_slice)))
-}
-
-/// Whether the process with this directory is in this unit of the host's `system.slice`. A process
-/// of a container is below the control group of the container.
-pub(crate) fn is_in_system_unit(directory: &Path, unit: &str) -> bool {
-    let cgroup = read_at_most(&directory.join("cgroup"), CGROUP_MAX).unwrap_or_default();
-    String::from_utf8_lossy(&cgroup).lines().any(|line| {
-        let path = line.splitn(3, ':').nth(2).unwrap_or_default();
-        // The path is relative to the daemon's own cgroup namespace.
-        let path = path.trim_start_matches("/..");
-        path.strip_prefix("/system.slice/") == Some(unit)
-    })
 }
 
 /// `MemTotal` of `/proc/meminfo`: the memory that the kernel can use. `None` where it is not

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 /// Linux writes about 1.5 KiB to `/proc/PID/status`.
 const MAX_STATUS_BYTES: u64 = 16 << 10;
 
+/// How much of `/proc/PID/cgroup` is read.
+pub(crate) const MAX_CGROUP_BYTES: u64 = 64 << 10;
+
 /// The directory of files of this kind that were recorded on real hosts: in `GPUKILL_CAPTURES`, or
 /// beside the workspace. `None` where the recordings are not available.
 #[cfg(test)]
@@ -79,4 +82,16 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
 /// When it cannot be read. A longer file is truncated.
 pub(crate) fn read_status(directory: &Path) -> io::Result<Vec<u8>> {
     read_at_most(&directory.join("status"), MAX_STATUS_BYTES)
+}
+
+/// Whether the process with this directory is in this unit of the host's `system.slice`. A process
+/// of a container is below the control group of the container.
+pub(crate) fn is_in_system_unit(directory: &Path, unit: &str) -> bool {
+    let cgroup = read_at_most(&directory.join("cgroup"), MAX_CGROUP_BYTES).unwrap_or_default();
+    String::from_utf8_lossy(&cgroup).lines().any(|line| {
+        let path = line.splitn(3, ':').nth(2).unwrap_or_default();
+        // The path is relative to the daemon's own cgroup namespace.
+        let path = path.trim_start_matches("/..");
+        path.strip_prefix("/system.slice/") == Some(unit)
+    })
 }

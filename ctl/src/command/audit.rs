@@ -92,6 +92,7 @@ fn run_list<R: PagedEntry>(
     if outcome.is_ok() && records.lacks_coverage() {
         let coverage = request_coverage(&daemon, span, settings);
         if let Err(error) = &coverage {
+            let messages = settings.messages();
             messages.warn(&format!("times without samples are not known: {error}"));
         }
         records.set_coverage(coverage.unwrap_or_default());

@@ -1,10 +1,10 @@
 //! The ancestors of processes during one poll: the workers of a launcher share one read of it.
 
-use super::cgroup::{CGROUP_MAX, CgroupLocation, CgroupView};
+use super::cgroup::{CgroupLocation, CgroupView};
 use super::namespace::{own_user_namespace, user_namespace_creators};
 use super::status::StatusFile;
 use crate::procfs::stat::Stat;
-use crate::procfs::{read_at_most, read_failure};
+use crate::procfs::{MAX_CGROUP_BYTES, read_at_most, read_failure};
 use gpukill_policy::job::{Ancestors, ProcessLineage};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;
@@ -130,7 +130,7 @@ const CGROUP_MOUNTS: &str = "1/root/sys/fs/cgroup";
 
 pub(super) fn cgroup_location(directory: &Path, view: CgroupView) -> CgroupLocation {
     let mounts = directory.parent().map(|procfs| procfs.join(CGROUP_MOUNTS));
-    let read = read_at_most(&directory.join("cgroup"), CGROUP_MAX);
+    let read = read_at_most(&directory.join("cgroup"), MAX_CGROUP_BYTES);
     parse_cgroup(read, view, mounts.as_deref())
 }
 

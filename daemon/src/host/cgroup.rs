@@ -19,9 +19,6 @@ use scheduler::scheduler_job;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// How much of a cgroup file is read.
-pub(super) const CGROUP_MAX: u64 = 64 << 10;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CgroupLocation {
     pub(super) container: Reading<Option<CgroupContainer>>,

@@ -1,7 +1,7 @@
 //! The table of processes: sorted, searched, and at most a page of it.
 
 use super::PageView;
-use super::format::{counted, gib, moment, seconds, segment, value};
+use super::format::{between, counted, gib, moment, segment, value};
 use super::people::nobody;
 use gpukill_proto::json::ProcessDocument;
 use gpukill_proto::text::strip_directory;

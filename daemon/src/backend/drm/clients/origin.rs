@@ -9,7 +9,7 @@
 use super::clients_file;
 use super::scan::ClientId;
 use crate::backend::drm::card::DrmCard;
-use crate::host::is_in_system_unit;
+use crate::procfs::is_in_system_unit;
 use crate::procfs::stat::Stat;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::FirstHolder;
