@@ -221,7 +221,8 @@ struct BucketSum {
     idle_ms: u64,
     unknown_ms: u64,
     memory: ValueSum,
-    /// Only in the line of a whole device.
+    /// Only in the line of a whole device, as the rest. Here it fills a gap.
+    hottest: Option<i32>,
     of_device: Option<Box<DeviceValues>>,
 }
 
@@ -229,7 +230,6 @@ struct BucketSum {
 struct DeviceValues {
     utilization: ValueSum,
     power: ValueSum,
-    hottest: Option<i32>,
 }
 
 struct SeriesLines {
@@ -389,7 +389,7 @@ impl SeriesLines {
             let values = sum.of_device.get_or_insert_with(Box::default);
             values.utilization.add_gauge(&usage.utilization);
             values.power.add_gauge(&usage.power);
-            values.hottest = values.hottest.max(usage.hottest);
+            sum.hottest = sum.hottest.max(usage.hottest);
         }
         Ok(())
     }
@@ -491,7 +491,7 @@ impl BucketSum {
             utilization: of_device.and_then(|values| values.utilization.value()),
             memory: self.memory.value(),
             power: of_device.and_then(|values| values.power.value()),
-            hottest: of_device.and_then(|values| values.hottest),
+            hottest: self.hottest,
         }
     }
 }
