@@ -40,7 +40,7 @@ pub use binaries::{Binaries, binaries, build_binaries};
 pub use booted_box::BootedBox;
 pub use browser::Browser;
 pub use daemon::Daemon;
-pub use fake_driver::{FakeDriver, process_has_ended};
+pub use fake_driver::{FakeDriver, process_has_ended, start_ticks};
 pub use fake_procfs::{FakeProcess, FakeProcessDetails, FakeProcfs};
 pub use fake_sysfs::{FakeCard, FakeSysfs, captures_directory};
 pub use gateway::{Gateway, HttpResponse, LiveEvents};

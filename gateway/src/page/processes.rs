@@ -31,7 +31,7 @@ pub(super) fn label(process: &ProcessDocument) -> &str {
         .unwrap_or("(no process)")
 }
 
-/// Where a process runs: job of a scheduler, container, unit or session.
+/// Where a process runs: job of a scheduler, container, unit or session; else its job.
 pub(super) fn place(process: &ProcessDocument) -> String {
     let session = process.session.as_ref().map(|it| format!("session {it}"));
     let container = process.container_name.clone();
@@ -41,6 +41,7 @@ pub(super) fn place(process: &ProcessDocument) -> String {
         container.or(process.container.clone()),
         process.unit.clone().filter(|_| process.session.is_none()),
         session,
+        process.job.clone(),
     ];
     named.into_iter().flatten().next().unwrap_or_default()
 }

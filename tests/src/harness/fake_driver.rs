@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,13 +133,35 @@ impl Drop for FakeDriver {
     }
 }
 
-/// Whether all threads of this process have ended, or no such process exists.
+/// The start times of the processes of tests, by pid.
+static STARTS: Mutex<BTreeMap<u32, Option<u64>>> = Mutex::new(BTreeMap::new());
+
+/// Remembers which process has this pid. On a busy machine another process may have it soon.
+pub(super) fn remember_process(pid: u32) {
+    let mut starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    starts.insert(pid, start_ticks(pid));
+}
+
+/// The start time of a process, in clock ticks since the boot.
+#[must_use]
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19)?.parse().ok()
+}
+
+/// Whether all threads of this process have ended, or no such process exists. A process with the
+/// pid of an earlier one of a test is not that process.
 #[must_use]
 pub fn process_has_ended(pid: u32) -> bool {
+    let starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let remembered = starts.get(&pid).copied();
+    drop(starts);
     Path::new("/proc")
         .join(pid.to_string())
         .exists()
         .then(|| open_pidfd(pid))
         .flatten()
+        .filter(|_| remembered.is_none_or(|start| start == start_ticks(pid)))
         .is_none_or(|handle| has_ended(&handle))
 }

@@ -2,6 +2,7 @@
 //! killed when the script is dropped.
 
 use super::TestBox;
+use super::fake_driver::remember_process;
 use super::running_program::read_lines;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -92,7 +93,11 @@ impl Script {
     /// When a line is no pid.
     #[must_use]
     pub fn next_pids<const N: usize>(&self) -> [u32; N] {
-        std::array::from_fn(|_| self.next_line().trim().parse().expect("a pid"))
+        std::array::from_fn(|_| {
+            let pid = self.next_line().trim().parse().expect("a pid");
+            remember_process(pid);
+            pid
+        })
     }
 
     /// The lines that are printed but not yet read.

@@ -1,5 +1,6 @@
 //! Real processes that stand for processes that use a GPU.
 
+use super::fake_driver::remember_process;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
@@ -36,7 +37,9 @@ impl TestProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        Self(child.expect("the process starts"))
+        let child = child.expect("the process starts");
+        remember_process(child.id());
+        Self(child)
     }
 
     /// The pid.

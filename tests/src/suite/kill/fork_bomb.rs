@@ -4,7 +4,7 @@
 use super::{KillBox, parse_output, planned_pids, recorded_actions};
 use gpukill_tests::harness::{
     FakeProcfs, ProcessRelay, RunningProgram, ScanGate, Script, TestBox, can_run_as_other_users,
-    eventually, process_has_ended, skip, test_uid,
+    eventually, process_has_ended, skip, start_ticks, test_uid,
 };
 use rustix::process::{Pid, getsid};
 use serde_json::Value;
@@ -215,13 +215,6 @@ fn reported_survivors(report: &Value) -> BTreeMap<u32, u64> {
     .collect()
 }
 
-/// The start time of a process, in clock ticks since the boot.
-fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    fields.split(' ').nth(19)?.parse().ok()
-}
-
 #[test]
 fn force_ends_fork_bombs_or_names_survivors() {
     // One bomb at a time, because each occupies all processors.
@@ -394,10 +387,7 @@ fn incomplete_scan_after_the_signals_is_reported() {
     let named = forking.to_string();
     let arguments = ["kill", &named, "--scope", "tree", "--yes", "-o", "json"];
     let client = RunningProgram::start(&mut it.test_box.client_command(&arguments));
-    let forked = match script.wait_for_line().map(|line| line.parse()) {
-        Some(Ok(forked)) => forked,
-        other => panic!("the launcher forked {other:?}: {:?}", client.wait()),
-    };
+    let [forked] = script.next_pids();
     procfs.link_real_process(forked);
     let (code, output, complaints) = client.wait();
     drop(relay);
