@@ -195,7 +195,7 @@ fn older_sample_fills_gaps_only() {
     world.process(100).memory(0, TestReading::Failed);
     world.process(101).uses(0, 1, 50);
     let newest = evaluate_samples(&before, &mut state, &mut world, 1);
-    assert_eq!(preview(&rules, &state, &[newest.clone()]), []);
+    assert_eq!(preview(&rules, &state, std::slice::from_ref(&newest)), []);
     let found = preview(&rules, &state, &[newest, older]);
     let jobs: Vec<JobName> = found.iter().map(|it| job_of(&it.open)).collect();
     assert_eq!(jobs, [("bob".to_owned(), "tree 100".to_owned())]);
