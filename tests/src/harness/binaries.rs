@@ -39,11 +39,11 @@ pub fn build_binaries() -> Result<&'static Binaries, &'static str> {
 
 fn run_cargo() -> Option<Binaries> {
     let exe = std::env::current_exe().expect("a test knows its own path");
-    // target/PROFILE/deps/suite-HASH, or target/PROFILE/demo
+    // target/PROFILE/deps/suite-HASH, target/PROFILE/examples/screenshots or target/PROFILE/demo
     let profile = exe
         .ancestors()
         .skip(1)
-        .find(|dir| !dir.ends_with("deps"))
+        .find(|dir| !dir.ends_with("deps") && !dir.ends_with("examples"))
         .expect("a build directory");
     let target = profile.parent().expect("a target directory");
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
