@@ -4,6 +4,7 @@
 //! opened, and again through the open file, which decides. Nothing blocks: a terminal that does not
 //! accept the text at once does not get it. The rest is as in wall(1) and write(1).
 
+use gpukill_proto::collect::SortIndirect as _;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Write as _;
@@ -46,7 +47,7 @@ impl UserTerminals {
             }
         }
         let latest = |mut paths: Vec<(i64, PathBuf)>| {
-            paths.sort_unstable_by(|one, other| other.cmp(one));
+            paths.sort_indirect_by(|one, other| other.cmp(one));
             paths.truncate(MAX_PER_USER);
             paths.into_iter().map(|(_, path)| path).collect()
         };

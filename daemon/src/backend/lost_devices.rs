@@ -77,7 +77,7 @@ impl DeviceNames {
         if unnamed.is_empty() {
             return;
         }
-        unnamed.sort_unstable();
+        unnamed.sort_indirect();
         let answered = readings
             .devices
             .iter()

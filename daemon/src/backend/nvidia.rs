@@ -14,6 +14,7 @@ use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use crate::quiesce::Quiesce;
 use crate::sensor::{NO_ANSWER, PollLimits, Program, Sensor};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,7 +183,7 @@ impl NvidiaBackend {
             let numbers = DeviceMajors::read(&self.procfs);
             let devices = readings.devices.iter();
             let nodes = devices.map(|it| (it.id.clone(), numbers.device_nodes(it, &self.sysfs)));
-            self.nodes = nodes.collect();
+            self.nodes = nodes.into_map();
             let all = self.nodes.values().flatten();
             let all: BTreeSet<DeviceNumber> = all.map(|node| node.number).into_set();
             self.holders.watch("nvidia", all, WatchMode::OnRequest);

@@ -8,6 +8,7 @@ use super::scanner::{
     FdScanner, FileScope, PidList, PidRange, ProcessActivity, ProcessScan, ScanEffort, SkipReason,
 };
 use crate::procfs::stat::Stat;
+use gpukill_proto::collect::SortIndirect as _;
 use nix::time::ClockId;
 use nix::unistd::Pid;
 use rustix::fd::{AsFd, OwnedFd};
@@ -160,7 +161,7 @@ impl FdScanner for ProcfsScanner {
                 pids.push(pid);
             }
         }
-        pids.sort_unstable();
+        pids.sort_indirect();
         // Every PID namespace has a process 1; `hidepid=` hides the processes of other users.
         let first_missing = which == PidRange::All && pids.first() != Some(&1);
         Ok(PidList {
@@ -277,7 +278,7 @@ fn scan_directory(
     {
         return Ok(ProcessScan::Gone);
     }
-    descriptors.opens.sort_unstable();
+    descriptors.opens.sort_indirect();
     descriptors.opens.dedup();
     Ok(ProcessScan::Process {
         start_ticks: stat.start_ticks,

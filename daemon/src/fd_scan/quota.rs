@@ -2,6 +2,7 @@
 //! displace those of others.
 
 use super::{DeviceNumber, OpenDescriptor};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::ProcessKey;
 use std::collections::BTreeMap;
 
@@ -144,7 +145,7 @@ impl QuotaExcess {
     /// one.
     pub(super) fn level<'a>(&self, opens: impl Iterator<Item = &'a [OpenDescriptor]>) -> usize {
         let mut counts: Vec<usize> = opens.flat_map(counts_by_device).collect();
-        counts.sort_unstable();
+        counts.sort_indirect();
         let mut left = self.total;
         for (count, others) in counts.iter().zip((1..=counts.len()).rev()) {
             let level = left / others;

@@ -204,7 +204,7 @@ impl ScanSchedule {
             }
         }
         at_once.sort_indirect_by_key(|entry| entry.weight);
-        scheduled.sort_unstable_by_key(|entry| (entry.due, entry.pid));
+        scheduled.sort_indirect_by_key(|entry| (entry.due, entry.pid));
         let mut left = MAX_DESCRIPTORS_PER_ROUND;
         scheduled.retain(|entry| {
             let after = left.checked_sub(entry.descriptors().min(MAX_DESCRIPTORS_PER_ROUND));

@@ -6,6 +6,7 @@ use super::scanner::{PidList, PidRange, ProcessActivity, ProcessScan, ScanEffort
 use super::schedule::{Millis, ScanOutcome, ScanSchedule, ScheduledScan};
 use super::short_lived::ShortLivedHolders;
 use super::{DeviceNumber, FileHolders, OpenDescriptor, WatchMode};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::collect::{IntoSet as _, RetainEntries as _};
 use gpukill_proto::model::ProcessKey;
 use std::collections::btree_map::Range;
@@ -169,7 +170,7 @@ impl ScanState {
     pub(super) fn known_threads(&self, pid: u32) -> Vec<u32> {
         let opens = self.holders_of(pid).flat_map(|(_, opens)| opens);
         let mut threads: Vec<u32> = opens.filter_map(|open| open.thread).collect();
-        threads.sort_unstable();
+        threads.sort_indirect();
         threads.dedup();
         threads
     }

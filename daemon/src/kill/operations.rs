@@ -7,6 +7,7 @@ use super::{KillOwner, first_id};
 use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::PersonKey;
 use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -239,7 +240,7 @@ impl OperationTable {
             .iter()
             .filter_map(|(id, entry)| Some((entry.ended?, *id)))
             .collect();
-        ended.sort_unstable();
+        ended.sort_indirect();
         let mut kept: Vec<(LimitGroup, usize)> = Vec::new();
         for (newer, (_, id)) in ended.into_iter().rev().enumerate() {
             let Some(entry) = self.by_id.get(&id) else {

@@ -6,6 +6,7 @@ use crate::fd_scan::{DeviceNumber, FileHolders, OpenDescriptor};
 use crate::host::process_metadata::ProcessMetadata;
 use crate::host::process_state::ProcessStateInfo;
 use crate::host::users::Users;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use gpukill_proto::holders::{DeviceHolders, EndedHolder, Holder, ProcessState};
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, GpuUse, ProcessKey, Snapshot};
@@ -304,7 +305,7 @@ fn held_file_names(
         .iter()
         .filter_map(|it| Some((*own_nodes.get(&it.number)?, *names.get(&it.number)?)))
         .collect();
-    held.sort_unstable();
+    held.sort_indirect();
     held.dedup();
     held.into_iter().map(|(_, name)| name.to_owned()).collect()
 }

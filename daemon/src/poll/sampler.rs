@@ -3,6 +3,7 @@
 use crate::procfs::stat::Stat;
 use crate::store::{DepartedProcess, Departure, GroupNames, JobAccounts, RogueSuspicions, Sample};
 use gpukill_policy::usage::{DeviceRun, Usage, covered_time};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +113,7 @@ impl Sampler {
         }
         pending.departed.extend(departed);
         self.last = Some(current);
-        self.unlisted = unlisted.iter().map(DeviceRun::from_process).collect();
+        self.unlisted = unlisted.iter().map(DeviceRun::from_process).into_set();
         // Half an interval early counts as due; otherwise the samples would drift by a whole poll.
         let slack = poll.interval / 2;
         let is_due = self
@@ -134,14 +135,14 @@ impl Sampler {
         };
         let failed = snapshot.devices.iter();
         let failed = failed.filter(|it| it.process_count.failure().is_some() && !it.is_gone());
-        let failed: BTreeSet<&DeviceId> = failed.map(|it| &it.id).collect();
+        let failed: BTreeSet<&DeviceId> = failed.map(|it| &it.id).into_set();
         if failed.is_empty() {
             return Vec::new();
         }
         // On a device with a list that is never complete, a process that is absent has left.
         let whole = last.snapshot.devices.iter();
         let whole = whole.filter(|it| it.process_count.known().is_some());
-        let whole: BTreeSet<&DeviceId> = whole.map(|it| &it.id).collect();
+        let whole: BTreeSet<&DeviceId> = whole.map(|it| &it.id).into_set();
         let present = present_runs(snapshot);
         let before = last.snapshot.processes.iter();
         let unlisted = before.filter(|process| {
@@ -300,5 +301,5 @@ fn present_runs(snapshot: &Snapshot) -> BTreeSet<DeviceRun> {
         .processes
         .iter()
         .map(DeviceRun::from_process)
-        .collect()
+        .into_set()
 }

@@ -7,6 +7,8 @@ use super::sample::{DepartedProcess, GroupNames, Sample};
 use super::sql_values::{ids_json, owner_kind_number, saturating_i64};
 use gpukill_policy::guard::facts::usable_memory;
 use gpukill_policy::usage::{DeviceRun, Usage};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::RetainEntries as _;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, InstanceId, Owner, ProcessKey};
 use gpukill_proto::reading::Reading;
@@ -196,7 +198,7 @@ impl SampleWriter {
             runs: BTreeMap::new(),
         };
         let known = sample.snapshot.devices.iter();
-        let known: BTreeMap<&DeviceId, &Device> = known.map(|it| (&it.id, it)).collect();
+        let known: BTreeMap<&DeviceId, &Device> = known.map(|it| (&it.id, it)).into_map();
         let mut device_rows = BTreeMap::new();
         for (device, usage) in devices {
             let row = match (known.get(device), self.devices.get(device)) {
@@ -209,7 +211,7 @@ impl SampleWriter {
             device_rows.insert(device, row);
         }
         let (people, facts) = (sample.processes(), sample.process_facts());
-        let departed: BTreeSet<DeviceRun> = sample.departed_runs().collect();
+        let departed: BTreeSet<DeviceRun> = sample.departed_runs().into_set();
         let mut left = BTreeSet::new();
         for (run, usage) in runs {
             let Some(process) = people.get(run) else {
@@ -349,11 +351,11 @@ impl SampleWriter {
 
     fn forget_departed(&mut self, sample: &Sample) {
         let processes = || sample.snapshot.processes.iter();
-        let keys: BTreeSet<ProcessKey> = processes().filter_map(GpuProcess::key).collect();
+        let keys: BTreeSet<ProcessKey> = processes().filter_map(GpuProcess::key).into_set();
         self.processes.retain_entries(|key, _| keys.contains(key));
-        let rows: BTreeSet<i64> = self.processes.values().map(|(row, _)| *row).collect();
+        let rows: BTreeSet<i64> = self.processes.values().map(|(row, _)| *row).into_set();
         self.facts.retain(|row| rows.contains(&row));
-        let runs: BTreeSet<DeviceRun> = processes().map(DeviceRun::from_process).collect();
+        let runs: BTreeSet<DeviceRun> = processes().map(DeviceRun::from_process).into_set();
         self.runs.retain_entries(|run, _| runs.contains(run));
     }
 }

@@ -34,6 +34,7 @@ pub(crate) use context::{EvaluatedJob, EvaluationContext};
 pub(crate) use findings::{Excess, ViolationDetails, observed_runs};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::SortIndirect as _;
 pub(crate) use idle::is_busy;
 pub(crate) use overflow::EvaluationBounds;
 pub use overflow::Overflow;
@@ -225,7 +226,7 @@ fn list_undetermined(
             Finding::Unknown(why) => Some((context.subject(*index), why)),
         });
         let mut unknown: Vec<_> = unknown.collect();
-        unknown.sort_unstable();
+        unknown.sort_indirect();
         let room = MAX_UNEVALUATED - undetermined.len();
         omitted += unknown.len().saturating_sub(room);
         undetermined.extend(

@@ -7,6 +7,7 @@ use super::role::{is_alive_and_listed, program_protection};
 use crate::access::UID_MIN;
 use crate::job::is_called_like_a_keeper;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::{Holder, Remedy, Role};
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ pub(super) fn end_orphans(
         .iter()
         .filter(|holder| may_be_ended(holder, &listed));
     let mut pids: Vec<u32> = named.map(|holder| holder.pid).collect();
-    pids.sort_unstable();
+    pids.sort_indirect();
     pids.dedup();
     pids.truncate(super::MAX_PIDS);
     (!pids.is_empty()).then_some(Remedy::End(pids))

@@ -210,7 +210,7 @@ impl LoadTracker {
         self.processes.retain_entries(|_, past| !is_old(past));
         let departed = self.processes.iter().filter(|(_, past)| past.until < now);
         let mut departed: Vec<(&ProcessKey, &ProcessHistory)> = departed.collect();
-        departed.sort_unstable_by_key(|(key, past)| Reverse((past.until, **key)));
+        departed.sort_indirect_by_key(|(key, past)| Reverse((past.until, **key)));
         let departed = departed.into_iter().map(|(key, past)| (&past.owner, *key));
         for key in interleave(departed).into_iter().skip(MAX_DEPARTED) {
             self.processes.remove(&key);

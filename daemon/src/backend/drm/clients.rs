@@ -121,7 +121,7 @@ impl ClientReader {
         self.scan_state = state;
         let clients = &self.scan_state.clients;
         let held = clients.iter().map(|(id, client)| (*id, &client.holders));
-        self.origins.update(card, &held.collect());
+        self.origins.update(card, &held.into_map());
         self.has_own_memory |= clients.values().any(|client| client.has_own);
         self.driver_reports |= !clients.is_empty();
         let incomplete = file_holders.incomplete_reason.clone().or(read_error);

@@ -3,6 +3,9 @@
 
 use super::card::DrmCard;
 use super::sysfs;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Rpm};
 use std::cell::Cell;
@@ -83,8 +86,8 @@ impl Hwmon {
         });
         Self {
             directory: directory.to_path_buf(),
-            labels: labels.collect(),
-            attributes: entries.into_iter().map(|(name, _)| name).collect(),
+            labels: labels.into_map(),
+            attributes: entries.into_iter().map(|(name, _)| name).into_set(),
             had_failure: Cell::new(false),
         }
     }
@@ -97,7 +100,7 @@ impl Hwmon {
             .filter_map(|attribute| channel_number(attribute, kind))
             .take(CHANNELS_MAX)
             .collect();
-        numbers.sort_unstable();
+        numbers.sort_indirect();
         numbers
             .into_iter()
             .map(|number| {

@@ -6,6 +6,7 @@ use super::table::{LISTEN, Socket, SocketListError};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use gpukill_policy::access::Uids;
 use gpukill_proto::collect::RetainEntries as _;
+use gpukill_proto::collect::SortIndirect as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy)]
@@ -137,7 +138,7 @@ impl SocketCollector {
         }
         let mut counts: Vec<(usize, SocketOwner)> =
             counts.into_iter().map(|(s, n)| (n, s)).collect();
-        counts.sort_unstable();
+        counts.sort_indirect();
         let mut freed = 0;
         let mut left_out = BTreeSet::new();
         while let Some((count, share)) = counts.pop()

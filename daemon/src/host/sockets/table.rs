@@ -7,6 +7,7 @@ use crate::host::status::StatusFile;
 use crate::procfs::parse_decimal;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use gpukill_policy::access::Uids;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::collect::{IntoMap as _, IntoSet as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
@@ -202,7 +203,7 @@ impl SocketTable {
                 });
             }
         }
-        table.incoming.sort_unstable();
+        table.incoming.sort_indirect();
         table.incoming.dedup();
         table.incoming.shrink_to_fit();
         table

@@ -5,6 +5,7 @@ use super::super::event_row::EVENT_KINDS;
 use super::super::sql_values::saturating_i64;
 use super::{Deadline, QueryError, page_room, run_query};
 use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord, GUARD_USER};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -193,7 +194,7 @@ fn read_page(
     let devices = filter.devices.as_ref();
     let devices = devices.map(|chosen| json!(chosen.ids()).to_string());
     let (since, until) = (query.since.0, query.until.0.min(at.saturating_add(1)));
-    let kinds: BTreeSet<&str> = requested_kinds(query).collect();
+    let kinds: BTreeSet<&str> = requested_kinds(query).into_set();
     let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
     let typed = query.user.iter().flat_map(|users| users.split(','));
     let has_guard = typed.map(str::trim).any(|user| user == GUARD_USER);

@@ -515,16 +515,18 @@ fn visit_selected(
 fn all_devices(connection: &Connection) -> Result<BTreeMap<i64, StoredDevice>, QueryError> {
     let mut statement =
         connection.prepare_cached("SELECT id, uuid, gpu_index, name, pci FROM device")?;
-    let rows = statement.query_map([], |row| {
+    let mut devices = BTreeMap::new();
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
         let device = StoredDevice {
             uuid: row.get(1)?,
             gpu_index: row.get(2)?,
             name: row.get(3)?,
             pci: row.get(4)?,
         };
-        Ok((row.get(0)?, device))
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        devices.insert(row.get(0)?, device);
+    }
+    Ok(devices)
 }
 
 fn selected_device_ids(

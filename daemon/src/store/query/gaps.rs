@@ -219,7 +219,7 @@ pub(super) fn median_sample_ms(connection: &Connection) -> Result<u64, QueryErro
             lengths.push(seen_ms);
         }
     }
-    lengths.sort_unstable();
+    lengths.sort_indirect();
     let middle = lengths.get(lengths.len() / 2).copied();
     Ok(middle.filter(|ms| *ms > 0).unwrap_or(DEFAULT_SAMPLE_MS))
 }

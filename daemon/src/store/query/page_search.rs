@@ -7,6 +7,7 @@ use super::filter::{
 };
 use super::range::{IdRange, RollupLevel, row_containing};
 use gpukill_proto::audit::AuditFilter;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::units::Timestamp;
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -139,7 +140,7 @@ impl<'a> PageSearch<'a> {
         if self.scope.selects_processes {
             let runs = stretches.iter().flat_map(|it| &it.runs).copied();
             let mut runs: Vec<i64> = runs.collect();
-            runs.sort_unstable();
+            runs.sort_indirect();
             self.named_runs = Some(runs);
         }
         self.spans = Some(stretches);
@@ -219,7 +220,7 @@ fn device_spans(
 
 /// Merges spans that overlap or touch; newest first.
 fn merge_spans(mut spans: Vec<SampleSpan>) -> Vec<SampleSpan> {
-    spans.sort_unstable_by_key(|it| (it.first, it.last));
+    spans.sort_indirect_by_key(|it| (it.first, it.last));
     let mut joined: Vec<SampleSpan> = Vec::new();
     for stretch in spans {
         match joined.last_mut() {
@@ -231,7 +232,7 @@ fn merge_spans(mut spans: Vec<SampleSpan>) -> Vec<SampleSpan> {
         }
     }
     for stretch in &mut joined {
-        stretch.runs.sort_unstable();
+        stretch.runs.sort_indirect();
     }
     joined.reverse();
     joined

@@ -9,6 +9,7 @@ use super::context::EvaluationContext;
 use super::findings::{Findings, SELF_REPORTED_ACCOUNT, SubjectIndex};
 use super::overflow::fair_share;
 use super::scope::{applies_to_device, time_limits};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::RuleKind;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
@@ -93,7 +94,7 @@ impl BehaviourCheckBuilder {
     }
 
     fn build(mut self) -> BehaviourCheck {
-        self.runs.sort_unstable();
+        self.runs.sort_indirect();
         let mut ends: Vec<(usize, usize)> = Vec::new();
         for (end, (job, _)) in (1..).zip(&self.runs) {
             match ends.last_mut() {

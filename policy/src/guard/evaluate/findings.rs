@@ -6,6 +6,7 @@ use super::super::state::evidence::{LazyEvidence, ObservedRun};
 use super::compiled_rules::PolicyIndex;
 use super::context::EvaluationContext;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{MAX_EVIDENCE_PROCESSES, Measurement, Person, RuleKind};
 use gpukill_proto::rogue::Threat;
 use gpukill_proto::units::Timestamp;
@@ -298,14 +299,14 @@ impl ViolationDetails {
 pub(crate) fn observed_runs(context: &EvaluationContext<'_>, runs: &[usize]) -> Vec<ObservedRun> {
     let mut runs = runs.to_vec();
     let by_memory = |run: &usize| (Reverse(context.runs[*run].memory.value), *run);
-    runs.sort_unstable_by_key(by_memory);
+    runs.sort_indirect_by_key(by_memory);
     if runs.len() > MAX_EVIDENCE_PROCESSES {
         let mut people = BTreeSet::new();
         let is_first = |run: &usize| people.insert(context.runs[*run].person);
         let (mut listed, others): (Vec<usize>, Vec<usize>) = runs.into_iter().partition(is_first);
         listed.extend(others);
         listed.truncate(MAX_EVIDENCE_PROCESSES);
-        listed.sort_unstable_by_key(by_memory);
+        listed.sort_indirect_by_key(by_memory);
         runs = listed;
     }
     runs.into_iter()

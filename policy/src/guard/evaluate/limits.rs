@@ -6,6 +6,7 @@ use super::context::{Amount, EvaluationContext};
 use super::findings::{Excess, Findings, SubjectIndex, ViolationDetails};
 use super::scope::{LimitScope, group_scopes, person_scopes};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{Measurement, RuleKind};
 use std::collections::BTreeSet;
 
@@ -126,7 +127,7 @@ fn evaluate_process_memory(context: &EvaluationContext<'_>, findings: &mut Findi
         }
     }
     for max_by_device in &mut max_by_device {
-        max_by_device.sort_unstable();
+        max_by_device.sort_indirect();
     }
     for (position, run) in context.runs.iter().enumerate() {
         let max_by_device = run.device.map_or(&[][..], |device| &max_by_device[device]);

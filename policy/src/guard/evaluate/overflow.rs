@@ -1,6 +1,8 @@
 //! Bounds on what one sample produces and what the state keeps: rules multiply with
 //! processes.
 
+use gpukill_proto::collect::SortIndirect as _;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EvaluationBounds {
     /// Findings of one sample: one for each rule and subject. Beyond them each person has an
@@ -57,7 +59,7 @@ impl Overflow {
 /// The most places that each person may have so that `bound` places suffice for people with
 /// these counts. At least one: with more people than places, some have none.
 pub(super) fn fair_share(mut counts: Vec<usize>, bound: usize) -> usize {
-    counts.sort_unstable();
+    counts.sort_indirect();
     let mut left = bound;
     for (at, count) in counts.iter().enumerate() {
         let share = left / (counts.len() - at);

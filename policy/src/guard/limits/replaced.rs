@@ -5,6 +5,7 @@ use crate::guard::evaluate::{CompiledRules, PolicyIndex, PolicyMatch};
 use crate::guard::rules::RuleSet;
 use crate::guard::sample::ProcessFacts;
 use crate::guard::schedule::LocalTime;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::RuleKind;
 
 /// The limits that do not apply to the owner of a process because another does: by kind,
@@ -62,7 +63,7 @@ fn lower_ranked(
     }
     // Limits of groups that may apply are not known to be replaced; certain ones are.
     let mut groups: Vec<(u64, usize)> = profile.groups.iter().filter_map(of_group).collect();
-    groups.sort_unstable();
+    groups.sort_indirect();
     let groups = groups.into_iter();
     limits.extend(groups.map(|(limit, group)| (PolicyIndex::Group(group), limit)));
     limits.extend(limit_value(&rules.defaults, kind).map(|limit| (PolicyIndex::Default, limit)));

@@ -2,6 +2,8 @@
 //! person nothing, and the descriptors of one person must not hide the activity of others.
 
 use super::scan::ProcessDescriptor;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +82,7 @@ impl ReadBudget {
         let left = persons.into_iter().flat_map(|(person, processes)| {
             divide_fairly(processes.into_iter(), of_person(person))
         });
-        Self(left.collect())
+        Self(left.into_map())
     }
 
     /// Uses one read of this process, if any is left.
@@ -120,7 +122,7 @@ fn divide_fairly<K: Ord>(
     all: usize,
 ) -> BTreeMap<K, usize> {
     let mut by_need: Vec<(usize, K)> = wanted.map(|(of, count)| (count, of)).collect();
-    by_need.sort_unstable();
+    by_need.sort_indirect();
     let (mut left, mut others) = (all, by_need.len());
     let mut shares = BTreeMap::new();
     for (count, of) in by_need {

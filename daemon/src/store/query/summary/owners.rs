@@ -119,7 +119,7 @@ impl<'a> UsageByOwner<'a> {
     fn resolve_runs(&mut self) -> Result<(), QueryError> {
         let mut runs = std::mem::take(&mut self.runs);
         let mut ids: Vec<i64> = runs.keys().copied().collect();
-        ids.sort_unstable();
+        ids.sort_indirect();
         for stretch in id_spans(ids.into_iter()) {
             self.deadline.check()?;
             for_each_run(

@@ -9,6 +9,7 @@ use super::selection::{RecordedPlan, TimelineSelection};
 use gpukill_proto::audit::{
     TimelineCursor, TimelineEnd, TimelineEntry, TimelineEvent, TimelineSource,
 };
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{EvidenceProcess, GuardRecord, GuardStep};
 use gpukill_proto::rogue::RogueFinding;
 use gpukill_proto::units::Timestamp;
@@ -179,7 +180,7 @@ fn decision_gpus(record: &GuardRecord) -> Vec<u32> {
         | GuardStep::Tripped { .. } => &record.evidence.runs,
     };
     let mut gpus: Vec<u32> = runs.iter().map(|it| it.gpu_index).collect();
-    gpus.sort_unstable();
+    gpus.sort_indirect();
     gpus.dedup();
     gpus
 }

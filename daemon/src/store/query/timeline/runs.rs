@@ -235,6 +235,6 @@ pub(super) fn overlapping_runs(
             break;
         }
     }
-    runs.sort_unstable_by_key(|run| run.id);
+    runs.sort_indirect_by_key(|run| run.id);
     Ok(runs)
 }

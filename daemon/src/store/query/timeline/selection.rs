@@ -7,6 +7,7 @@ use gpukill_policy::select::{
     DeviceName, DeviceSelectorError, names_one_user_of, names_user, select_devices,
 };
 use gpukill_proto::audit::ActionRecord;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{PolicyKind, edited_policy};
 use gpukill_proto::guard::{
     EvidenceProcess, GuardRecord, GuardStep, OwnedJob, Person, ViolationSubject,
@@ -321,7 +322,7 @@ impl RecordedPlan {
     pub(super) fn gpu_indices(&self) -> Vec<u32> {
         let held = self.targets.iter().flat_map(|target| &target.holds);
         let mut all: Vec<u32> = held.chain(&self.gpus).map(|it| it.gpu_index).collect();
-        all.sort_unstable();
+        all.sort_indirect();
         all.dedup();
         all
     }

@@ -3,6 +3,7 @@
 use super::field::{KeyGroup, TableEntry, TableKeys, fields, store};
 use super::value_reader::ValueReader;
 use crate::guard::schedule::{Hours, Weekday};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::settings::closest_name;
 use toml::de::DeValue;
 
@@ -110,7 +111,7 @@ impl ValueReader<'_, '_> {
             DeValue::String(_) => self.day_range()?,
             _ => self.list(|at| at.day_range())?.concat(),
         };
-        days.sort_unstable();
+        days.sort_indirect();
         days.dedup();
         Some(days)
     }
