@@ -19,6 +19,9 @@ pub(crate) const MAX_BODY: u64 = 64 << 10;
 /// The longest query, in bytes.
 const MAX_QUERY: usize = 4 << 10;
 
+/// How the purpose of a load ahead of need begins: `prefetch;prerender`.
+const PREFETCH: &[u8] = b"prefetch";
+
 /// The names under which every host reaches itself.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
@@ -26,6 +29,10 @@ const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
     let host = check_host(request, names)?;
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if is_prefetch(&request.headers) {
+        let what = "this is a load ahead of need (prefetch), which is not answered";
+        return Err(Problem::new(StatusCode::FORBIDDEN, what));
+    }
     if !is_read || request.headers.contains_key(UPGRADE) {
         check_origin(&request.headers, host)?;
     } else if is_cross_site_load(&request.headers) {
@@ -94,6 +101,17 @@ fn is_cross_site_load(headers: &HeaderMap) -> bool {
     let is_link = has("sec-fetch-mode", "navigate") && has("sec-fetch-dest", "document");
     let is_other = has("sec-fetch-site", "cross-site") || has("sec-fetch-site", "same-site");
     is_other && !is_link
+}
+
+/// Whether a browser loads a page before a person follows the link to it. By speculation rules a page
+/// of another site causes such loads, and they say `Sec-Fetch-Site: none`.
+fn is_prefetch(headers: &HeaderMap) -> bool {
+    let values = ["sec-purpose", "purpose"].map(|name| headers.get_all(name).iter());
+    let mut values = values.into_iter().flatten();
+    values.any(|value| {
+        let word = value.as_bytes().get(..PREFETCH.len());
+        word.is_some_and(|word| word.eq_ignore_ascii_case(PREFETCH))
+    })
 }
 
 fn cross_site() -> Problem {
@@ -252,6 +270,27 @@ mod tests {
             }
             let own = [&[host, ("sec-fetch-site", "same-origin")][..], &fetch].concat();
             assert_eq!(status("GET", "/", &own), 200, "{mode} {target}");
+        }
+    }
+
+    #[test]
+    fn loads_ahead_of_need_are_refused() {
+        let host = ("host", "localhost:9836");
+        let navigation = [
+            ("sec-fetch-site", "none"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        for (name, purpose, expected) in [
+            ("sec-purpose", "prefetch", 403),
+            ("sec-purpose", "prefetch;prerender", 403),
+            ("sec-purpose", "Prefetch;anonymous-client-ip", 403),
+            ("purpose", "prefetch", 403),
+            ("purpose", "other", 200),
+            ("purpose", "", 200),
+        ] {
+            let headers = [&[host, (name, purpose)][..], &navigation].concat();
+            assert_eq!(status("GET", "/", &headers), expected, "{name} {purpose}");
         }
     }
 
