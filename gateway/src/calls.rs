@@ -8,6 +8,7 @@
 use crate::connections::Peer;
 use crate::daemon::DaemonConnection;
 use crate::document::Document;
+use crate::memory::MAX_KEPT_ANSWERS;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::tokens::TokenDigest;
@@ -39,9 +40,6 @@ const KEEP_FAILURE: Duration = Duration::from_secs(1);
 
 /// The most answers that are kept, and the most different calls that wait.
 const MAX_KEPT: usize = 64;
-
-/// The most bytes of all answers that are kept.
-const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// A longer answer is given to the requests that wait for it, and is not kept.
 const MAX_KEPT_ANSWER: usize = 1 << 20;
@@ -320,7 +318,7 @@ impl KeptAnswers {
         if ended.size() > MAX_KEPT_ANSWER {
             return;
         }
-        while self.size() + ended.size() > MAX_KEPT_BYTES && self.drop_oldest() {}
+        while self.size() + ended.size() > MAX_KEPT_ANSWERS && self.drop_oldest() {}
         self.0.insert(key.to_owned(), Kept::Ended(ended));
     }
 
@@ -393,7 +391,7 @@ mod tests {
         for number in 0..40 {
             kept.end(&number.to_string(), MINUTE, &large, after(number));
         }
-        assert!(kept.size() <= MAX_KEPT_BYTES, "{}", kept.size());
+        assert!(kept.size() <= MAX_KEPT_ANSWERS, "{}", kept.size());
         assert!(kept.find("7", after(40)).is_none() && kept.find("39", after(40)).is_some());
         kept.end("new", MINUTE, &answer_of(1), after(200));
         assert_eq!(kept.0.len(), 1);

@@ -31,7 +31,6 @@ use crate::document::{self, Document};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place, text};
 use crate::problem::Problem;
-use crate::routes::{MAX_QUEUED, take_turn};
 use crate::upstream::DaemonView;
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
@@ -387,7 +386,8 @@ pub(crate) async fn respond(
     if let Some(document) = key.as_ref().and_then(|key| gateway.rendered.find(key)) {
         return Ok(with_policy(document::respond(document, headers).await));
     }
-    let turn = take_turn(&gateway.part_turns, MAX_QUEUED).await?;
+    let snapshot_size = frame.document.size();
+    let turn = gateway.parts.take_turn(requester, snapshot_size).await?;
     let of_gateway = Arc::clone(gateway);
     // A snapshot of many processes takes a while to render.
     let rendered = tokio::task::spawn_blocking(move || {

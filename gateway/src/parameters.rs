@@ -181,6 +181,11 @@ impl Parameters {
         format!("{:?}", self.0)
     }
 
+    /// Whether none is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A text, if it is given.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

@@ -12,7 +12,7 @@ use gpukill_proto::json::{
     ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, RulesTextDocument,
     SCHEMA, ScanDocument, StatusDocument,
 };
-use gpukill_proto::model::DeviceId;
+use gpukill_proto::model::{DeviceId, Snapshot};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{MAX_RULES_BYTES, MAX_SCAN_HOURS};
 use gpukill_proto::units::Timestamp;
@@ -75,7 +75,7 @@ pub(crate) fn holders(
 ) -> Result<HoldersDocument, Problem> {
     let selected = parameters
         .text("gpu")
-        .map(|typed| selected_devices(context, typed));
+        .map(|typed| selected_devices(&context.view.current()?.annotated.snapshot, typed));
     let selected = selected.transpose()?;
     // A scan of one device is cheaper than that of all.
     let device = match selected.as_deref() {
@@ -107,8 +107,11 @@ pub(crate) fn holders(
 }
 
 /// The ids of the devices that a selector selects.
-fn selected_devices(context: &CallContext, typed: &str) -> Result<Vec<DeviceId>, Problem> {
-    let devices = &context.view.current()?.annotated.snapshot.devices;
+pub(super) fn selected_devices(
+    snapshot: &Snapshot,
+    typed: &str,
+) -> Result<Vec<DeviceId>, Problem> {
+    let devices = &snapshot.devices;
     let names: Vec<DeviceName<'_>> = devices.iter().map(DeviceName::from).collect();
     let chosen = select_devices(typed, &names).map_err(Refusal::from)?;
     let numbered = devices.iter().enumerate();
