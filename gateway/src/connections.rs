@@ -3,7 +3,8 @@
 //! A connection is new until it has sent a request that its caller may make. New connections, also
 //! those with a TLS handshake in progress, have places of their own, and the oldest of them make room
 //! for others. So a client that sends nothing, or that has no token where one is needed, takes no
-//! place from callers.
+//! place from callers. When callers have all places, one that has fewer connections takes a place of
+//! the one that has the most.
 
 use crate::access::Access;
 use crate::gateway::Gateway;
@@ -12,6 +13,7 @@ use crate::problem::Problem;
 use crate::settings::{Endpoint, Settings};
 use crate::tls::Tls;
 use crate::websocket::AfterUpgrade;
+use gpukill_policy::subordinate::parse_lines;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use listenfd::ListenFd;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -54,6 +56,12 @@ const MAX_NEW_CONNECTIONS: usize = 128;
 /// The bits of an IPv6 address that name its network. A host has as many addresses in it as it likes.
 const IPV6_NETWORK: u128 = u128::MAX << 64;
 
+/// The file of the ranges of user ids that people have for their containers, see subuid(5).
+const SUBORDINATE_FILE: &str = "/etc/subuid";
+
+/// A longer file is read up to here.
+const MAX_SUBORDINATE_FILE: u64 = 256 << 10;
+
 /// A listening socket.
 pub(crate) enum Listener {
     /// A TCP port.
@@ -67,7 +75,8 @@ pub(crate) enum Listener {
 pub(crate) enum Peer {
     /// A client over TCP.
     Address(IpAddr),
-    /// A user of this host, over the Unix socket.
+    /// A user of this host, over the Unix socket. The ids of a range in /etc/subuid, which all are of
+    /// one person, are as the first of them.
     User(u32),
     /// A user that the kernel does not name.
     Unknown,
@@ -83,6 +92,29 @@ impl Peer {
             address => address,
         })
     }
+
+    /// The user with this id, where people have these ranges of ids.
+    fn of_user(uid: u32, ranges: &[(u32, u32)]) -> Self {
+        let mut ranges = ranges.iter();
+        let range = ranges.find(|(first, last)| (*first..=*last).contains(&uid));
+        Self::User(range.map_or(uid, |(first, _)| *first))
+    }
+}
+
+/// The first and the last id of each range in /etc/subuid. Without the file, or for ids that it does
+/// not name, each user is one peer.
+fn subordinate_ranges() -> Vec<(u32, u32)> {
+    let mut text = Vec::new();
+    let file = std::fs::File::open(SUBORDINATE_FILE);
+    let read = file.and_then(|file| file.take(MAX_SUBORDINATE_FILE).read_to_end(&mut text));
+    match read {
+        Ok(_) => parse_ranges(&String::from_utf8_lossy(&text)),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn parse_ranges(text: &str) -> Vec<(u32, u32)> {
+    parse_lines(text).map(|line| line.ids).collect()
 }
 
 /// The sockets that systemd passes, or else those of the settings.
@@ -274,6 +306,7 @@ pub(crate) async fn serve(
         log::info(&format!("listening on {}", listener.address(&policy)));
     }
     let mut connections = JoinSet::new();
+    let ranges = subordinate_ranges();
     // A lack of descriptors lasts, and one message says it.
     let mut is_failing = false;
     loop {
@@ -281,7 +314,7 @@ pub(crate) async fn serve(
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stop.changed() => break,
-            accepted = accept(&listener) => accepted,
+            accepted = accept(&listener, &ranges) => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => {
@@ -314,7 +347,10 @@ impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
 
 type BoxedStream = Box<dyn Stream + Unpin>;
 
-async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
+async fn accept(
+    listener: &Listener,
+    ranges: &[(u32, u32)],
+) -> io::Result<(BoxedStream, Peer)> {
     let (stream, peer): (BoxedStream, Peer) = match listener {
         Listener::Tcp(listener) => {
             let (stream, address) = listener.accept().await?;
@@ -326,7 +362,7 @@ async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
             let (stream, _) = listener.accept().await?;
             let peer = stream
                 .peer_cred()
-                .map_or(Peer::Unknown, |it| Peer::User(it.uid()));
+                .map_or(Peer::Unknown, |it| Peer::of_user(it.uid(), ranges));
             (Box::new(stream), peer)
         }
     };
@@ -428,6 +464,8 @@ struct OpenConnections {
 struct OpenConnection {
     peer: Peer,
     is_new: bool,
+    /// The requests that are not answered to their end, and the streams.
+    requests: usize,
     closing: Arc<Notify>,
 }
 
@@ -437,6 +475,23 @@ pub(crate) struct Connection {
     number: u64,
     peer: Peer,
     closing: Arc<Notify>,
+}
+
+/// A request that is not answered to its end, or a stream: its connection is not idle until this is
+/// dropped.
+pub(crate) struct Busy(Arc<Connection>);
+
+impl Busy {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
+        connection.change_requests(|count| count.saturating_add(1));
+        Self(Arc::clone(connection))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.change_requests(|count| count.saturating_sub(1));
+    }
 }
 
 impl ConnectionSlots {
@@ -473,10 +528,7 @@ impl OpenConnections {
     /// Closes a new connection if there are too many: the oldest of the peer that has the most.
     /// Returns whether there were.
     fn make_room(&mut self) -> bool {
-        let mut of_peers: BTreeMap<Peer, usize> = BTreeMap::new();
-        for connection in self.all.values().filter(|it| it.is_new) {
-            *of_peers.entry(connection.peer).or_default() += 1;
-        }
+        let of_peers = self.count_by_peer(true);
         if of_peers.values().sum::<usize>() <= MAX_NEW_CONNECTIONS {
             return false;
         }
@@ -484,10 +536,41 @@ impl OpenConnections {
         let mut all = self.all.iter();
         let oldest = all.find(|(_, it)| it.is_new && of_peers.get(&it.peer) == most);
         let oldest = oldest.map(|(number, _)| *number);
-        if let Some(closed) = oldest.and_then(|number| self.all.remove(&number)) {
+        self.remove(oldest);
+        true
+    }
+
+    /// The connections of each peer: the new ones, or those of callers.
+    fn count_by_peer(&self, are_new: bool) -> BTreeMap<Peer, usize> {
+        let mut of_peers: BTreeMap<Peer, usize> = BTreeMap::new();
+        for connection in self.all.values().filter(|it| it.is_new == are_new) {
+            *of_peers.entry(connection.peer).or_default() += 1;
+        }
+        of_peers
+    }
+
+    /// Closes a connection of the caller that has the most, for one that has fewer: an idle one if there
+    /// is one, else the oldest. Returns whether it did. The other keeps no fewer than the one gets.
+    fn take_place(&mut self, of_peers: &BTreeMap<Peer, usize>, own: usize) -> bool {
+        let most = of_peers.values().max().copied().unwrap_or_default();
+        if most < own + 2 {
+            return false;
+        }
+        let all = self.all.iter();
+        let of_largest =
+            all.filter(|(_, it)| !it.is_new && of_peers.get(&it.peer) == Some(&most));
+        let first = of_largest.min_by_key(|(number, it)| (it.requests > 0, **number));
+        let first = first.map(|(number, _)| *number);
+        self.remove(first)
+    }
+
+    /// Closes a connection, and returns whether there was one.
+    fn remove(&mut self, number: Option<u64>) -> bool {
+        let closed = number.and_then(|number| self.all.remove(&number));
+        if let Some(closed) = &closed {
             closed.closing.notify_one();
         }
-        true
+        closed.is_some()
     }
 }
 
@@ -501,6 +584,7 @@ impl Connection {
         let opened = OpenConnection {
             peer,
             is_new: true,
+            requests: 0,
             closing: Arc::clone(&closing),
         };
         open.all.insert(number, opened);
@@ -529,15 +613,21 @@ impl Connection {
     /// There are too many connections of callers, in all or of this peer.
     pub(crate) fn admit(&self) -> Result<(), Problem> {
         let mut open = self.slots.lock();
-        let own = open.all.get(&self.number);
-        if own.is_some_and(|own| !own.is_new) {
+        let is_new = open.all.get(&self.number).map(|own| own.is_new);
+        if is_new == Some(false) {
             return Ok(());
         }
-        let of_callers = open.all.values().filter(|it| !it.is_new);
-        let all = of_callers.clone().count();
-        let of_peer = of_callers.filter(|it| it.peer == self.peer).count();
-        let has_room = all < self.slots.max && of_peer < self.slots.max_per_peer;
+        let of_peers = open.count_by_peer(false);
+        let of_peer = of_peers.get(&self.peer).copied().unwrap_or_default();
+        let is_full = of_peers.values().sum::<usize>() >= self.slots.max;
         // Without an entry it has been closed.
+        let mut has_room = is_new.is_some() && of_peer < self.slots.max_per_peer;
+        if has_room && is_full {
+            has_room = open.take_place(&of_peers, of_peer);
+            if has_room {
+                self.slots.count_refused();
+            }
+        }
         match open.all.get_mut(&self.number).filter(|_| has_room) {
             Some(own) => {
                 own.is_new = false;
@@ -547,6 +637,13 @@ impl Connection {
                 self.slots.count_refused();
                 Err(Problem::busy("the gateway has too many connections", 5))
             }
+        }
+    }
+
+    fn change_requests(&self, change: fn(usize) -> usize) {
+        let mut open = self.slots.lock();
+        if let Some(own) = open.all.get_mut(&self.number) {
+            own.requests = change(own.requests);
         }
     }
 
@@ -673,7 +770,7 @@ mod tests {
         let (first, second) = (admit(1), admit(1));
         assert!(first.is_some() && second.is_some() && admit(1).is_none());
         let third = admit(2);
-        assert!(third.is_some() && admit(3).is_none());
+        assert!(third.is_some() && admit(2).is_none());
         // The next request of a caller takes no further place.
         assert!(third.as_ref().is_some_and(|it| it.admit().is_ok()));
         assert_eq!(slots.refused(), 2);
@@ -683,6 +780,59 @@ mod tests {
         assert_eq!(slots.count(), 3);
         drop((second, third, fourth));
         assert_eq!(slots.count(), 0);
+    }
+
+    #[test]
+    fn caller_takes_a_place_of_the_one_with_the_most() {
+        let slots = slots(4, 3);
+        let admit = |uid| {
+            let connection = Connection::open(&slots, Peer::User(uid));
+            connection.admit().is_ok().then_some(connection)
+        };
+        let large: Vec<_> = (0..3).filter_map(|_| admit(1)).collect();
+        let _second = admit(2).unwrap();
+        // The oldest has a request.
+        let busy = Busy::new(&large[0]);
+        let _third = admit(3).unwrap();
+        let closed = large.iter().map(|it| is_closed(it)).collect::<Vec<_>>();
+        assert_eq!(closed, [false, true, false]);
+        // One that is closed comes not back, and takes nothing from others.
+        assert!(large[1].admit().is_err());
+        let _fourth = admit(4).unwrap();
+        assert!(is_closed(&large[2]) && !is_closed(&large[0]));
+        // All have one, and nobody is left with none.
+        assert!(admit(5).is_none() && admit(1).is_none());
+        drop(busy);
+        assert!(large[0].admit().is_ok());
+    }
+
+    #[test]
+    fn streams_make_room_where_nothing_is_idle() {
+        let slots = slots(2, 2);
+        let open = |uid| Connection::open(&slots, Peer::User(uid));
+        let large = [open(1), open(1)];
+        let _busy = large.each_ref().map(|it| {
+            assert!(it.admit().is_ok());
+            Busy::new(it)
+        });
+        assert!(open(2).admit().is_ok());
+        assert!(is_closed(&large[0]) && !is_closed(&large[1]));
+    }
+
+    #[test]
+    fn ids_of_a_range_are_one_peer() {
+        let ranges = parse_ranges("ada:100000:65536\nbroken\ngrace:165536:65536\n");
+        let of = |uid| Peer::of_user(uid, &ranges);
+        for (one, other, is_same) in [
+            (100_000, 165_535, true),
+            (165_535, 165_536, false),
+            (165_536, 231_071, true),
+            (231_071, 231_072, false),
+            (1_000, 1_001, false),
+            (0, 100_000, false),
+        ] {
+            assert_eq!(of(one) == of(other), is_same, "{one} {other}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::access::{Access, Caller};
 use crate::calls::Calls;
-use crate::connections::{Connection, ConnectionSlots};
+use crate::connections::{Busy, Connection, ConnectionSlots};
 use crate::held_answers::{HeldAnswers, HeldBody};
 use crate::metrics::traffic::Traffic;
 use crate::page::RenderedPages;
@@ -127,6 +127,7 @@ impl Gateway {
         let caller = Caller::new(&parts.headers, anonymous);
         parts.extensions.insert(caller);
         let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+        let _busy = connection.as_ref().map(Busy::new);
         let method = parts.method.clone();
         let mut response = match check(&parts, &self.settings.names) {
             Err(problem) => problem.into_response(),

@@ -4,7 +4,7 @@
 //!
 //! Clients that read the same snapshot share its bytes, so these count once.
 
-use crate::connections::Connection;
+use crate::connections::{Busy, Connection};
 use crate::memory::MAX_HELD_BYTES;
 use axum::body::Body;
 use bytes::Bytes;
@@ -137,6 +137,7 @@ pub(crate) struct HeldBody {
     hold: Option<Arc<Hold>>,
     answers: Arc<HeldAnswers>,
     connection: Arc<Connection>,
+    _busy: Busy,
 }
 
 impl HeldBody {
@@ -147,6 +148,7 @@ impl HeldBody {
             rest: Bytes::new(),
             hold: None,
             answers: Arc::clone(answers),
+            _busy: Busy::new(&connection),
             connection,
         }
     }
