@@ -4,7 +4,7 @@
 //! changes nothing.
 
 use super::history::replay_document;
-use crate::daemon::{CallError, DaemonConnection, call};
+use crate::daemon::{CallError, DaemonConnection, call, check_rows};
 use crate::document::{self, Document, RouteAnswer};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
@@ -320,6 +320,7 @@ pub(super) fn plan_kill(context: &mut ActContext<'_>, _: &Parameters, body: &[u8
         let id = id.unwrap_or(PlanId::LAST);
         let page = call!(context.daemon, MoreOfKillPlan { plan: id, start })?;
         plan.targets.extend(page.plan.targets);
+        check_rows(plan.targets.len())?;
         next = advance(start, page.next)?;
     }
     let document = PlannedKill {
@@ -409,6 +410,7 @@ fn follow(context: &mut ActContext<'_>, operation: OperationId) -> RouteAnswer {
             return Err(Refusal::Expired.into());
         }
         report.outcomes.extend(page.report.outcomes);
+        check_rows(report.outcomes.len())?;
         next = advance(start, page.next)?;
     }
     let plan = context.known.operations.get(operation.0);

@@ -2,7 +2,7 @@
 
 use super::{PID, number};
 use crate::calls::CallContext;
-use crate::daemon::call;
+use crate::daemon::{call, check_rows};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
 use gpukill_policy::rogue::advice::{Advice, advice};
@@ -85,10 +85,14 @@ pub(crate) fn holders(
     let mut at = Timestamp::default();
     let mut reports: Vec<HoldersReport> = Vec::new();
     let mut next = Some(0);
+    let mut rows = 0;
     while let Some(start) = next {
         let device = device.clone();
         let page = call!(context.daemon, Holders { device, start })?;
         at = page.at;
+        rows += page.devices.len();
+        rows += page.devices.iter().map(|it| it.device.holders.len()).sum::<usize>();
+        check_rows(rows)?;
         for report in page.devices {
             match reports.last_mut() {
                 Some(last) if last.device.id == report.device.id => {
