@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::upstream::tests::view;
-use axum::http::StatusCode;
 use std::collections::BTreeMap;
 
 /// The value of a field.
@@ -250,6 +249,27 @@ fn answers_are_understood() {
         ),
     ] {
         assert_eq!(channel.interpret(&answer, 9), expected);
+    }
+}
+
+#[test]
+fn mistake_in_other_words_is_logged_once() {
+    let outcome = |result, status: u16| PushOutcome {
+        result,
+        status: StatusCode::from_u16(status).ok(),
+    };
+    let failed = |what: &str, status| outcome(PushResult::Failed(what.into(), None), status);
+    let refused = |what: &str, status| outcome(PushResult::Refused(what.into()), status);
+    for (one, other, is_same) in [
+        (failed("reason a", 503), failed("reason b", 503), true),
+        (failed("a", 503), failed("a", 502), false),
+        (refused("a", 400), failed("a", 400), false),
+        // Without an answer.
+        (failed("for 9 s", 0), failed("for 10 s", 0), true),
+        (failed("refused", 0), failed("timed out", 0), false),
+        (failed("a", 503), outcome(PushResult::Accepted, 200), false),
+    ] {
+        assert_eq!(one.is_mistake_of(&other), is_same, "{one:?} {other:?}");
     }
 }
 
