@@ -47,6 +47,14 @@ const MAX_REQUEST: usize = 64 << 20;
 /// The longest text of a server that is logged, in bytes.
 const MAX_SERVER_TEXT: usize = 300;
 
+/// The answers that may be about headers such as a token.
+const SECRET_STATUSES: [StatusCode; 4] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+];
+
 /// Pushes the metrics.
 pub(crate) struct OtlpChannel {
     url: HttpUrl,
@@ -297,9 +305,11 @@ impl OtlpChannel {
         if status.is_success() {
             return self.interpret_success(answer, points);
         }
+        // A server may repeat the headers in another form, where it is about them.
+        let is_withheld = SECRET_STATUSES.contains(&status) && !self.headers.is_empty();
         let text = error_text(answer);
         let text = match self.server_text(&text) {
-            text if text.is_empty() => text,
+            text if text.is_empty() || is_withheld => String::new(),
             text => format!(": {text}"),
         };
         let what = format!("cannot push metrics to {url}: the server answers {status}{text}");

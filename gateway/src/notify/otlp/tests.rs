@@ -233,11 +233,15 @@ fn answers_are_understood() {
         (answer(503, PROTOBUF, b"\x12\x04wait"), retried),
         (
             answer(400, PROTOBUF, b"\x08\x03\x12\x05wrong"),
-            refused("the server answers 400 Bad Request: wrong"),
+            refused("the server answers 400 Bad Request"),
         ),
         (
             answer(401, "text/plain", b" no such token: abcdef123\n"),
-            refused("the server answers 401 Unauthorized: no such token: […]"),
+            refused("the server answers 401 Unauthorized"),
+        ),
+        (
+            answer(404, "text/plain", b" no such token: abcdef123\n"),
+            refused("the server answers 404 Not Found: no such token: […]"),
         ),
         (
             answer(500, "text/plain", b"a\x1b[2J"),
@@ -249,6 +253,20 @@ fn answers_are_understood() {
         ),
     ] {
         assert_eq!(channel.interpret(&answer, 9), expected);
+    }
+}
+
+#[test]
+fn text_about_headers_is_logged_only_without_secret_ones() {
+    for (status, is_withheld) in [(400, true), (401, true), (403, true), (407, true), (404, false)] {
+        // A part of the token, which is no word of the header.
+        let refused = answer(status, "text/plain", b"unknown token abcdef12");
+        let logged = |headers: &str| {
+            let result = channel(headers).interpret(&refused, 9);
+            result.mistake().unwrap().contains("unknown token")
+        };
+        let secret = logged("Authorization: Bearer abcdef123\n");
+        assert_eq!((secret, logged("")), (!is_withheld, true), "{status}");
     }
 }
 
