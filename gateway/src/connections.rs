@@ -10,6 +10,7 @@ use crate::access::Access;
 use crate::gateway::Gateway;
 use crate::log;
 use crate::problem::Problem;
+use crate::request_check::MAX_HEAD;
 use crate::settings::{Endpoint, Settings};
 use crate::tls::Tls;
 use crate::websocket::AfterUpgrade;
@@ -39,9 +40,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client may take to read a part of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The longest head of a request, in bytes.
-const MAX_HEAD: usize = 32 << 10;
 
 /// How long connections may take to end when the gateway stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

@@ -16,6 +16,10 @@ use axum::http::{Method, StatusCode};
 /// The longest body of a request, in bytes.
 pub(crate) const MAX_BODY: u64 = 64 << 10;
 
+/// The longest head of a request, in bytes. The reader of requests has the same limit, but looks at it
+/// only between two reads.
+pub(crate) const MAX_HEAD: usize = 32 << 10;
+
 /// The longest query, in bytes.
 const MAX_QUERY: usize = 4 << 10;
 
@@ -27,6 +31,13 @@ const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// Checks a request. `names` are the configured names of the gateway.
 pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
+    if head_length(request) > MAX_HEAD {
+        let what = format!("the head of the request is longer than {MAX_HEAD} bytes");
+        return Err(Problem::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            what,
+        ));
+    }
     let host = check_host(request, names)?;
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
     if is_prefetch(&request.headers) {
@@ -53,6 +64,15 @@ pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
     }
     Ok(())
+}
+
+/// The length of the head without blanks that do not matter.
+fn head_length(request: &Parts) -> usize {
+    let target = request.uri.path_and_query();
+    let target = target.map_or(0, |target| target.as_str().len());
+    let headers = request.headers.iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    request.method.as_str().len() + target + headers.sum::<usize>()
 }
 
 /// Refuses a request for another host, and returns the host. Any port is right: SSH tunnels end at
@@ -307,8 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn long_queries_and_bodies_are_refused() {
+    fn long_queries_heads_and_bodies_are_refused() {
         let host = ("host", "localhost");
+        let text = "x".repeat(MAX_HEAD / 2);
+        let half = text.as_str();
+        assert_eq!(status("GET", "/", &[host, ("a", half)]), 200);
+        assert_eq!(status("GET", "/", &[host, ("a", half), ("b", half)]), 431);
         let query = format!("/?a={}", "x".repeat(MAX_QUERY));
         assert_eq!(status("GET", &query, &[host]), 414);
         assert_eq!(
