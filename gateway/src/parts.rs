@@ -186,7 +186,7 @@ pub(crate) async fn answer(
 }
 
 fn newest(gateway: &Gateway) -> Result<Arc<Frame>, Problem> {
-    gateway.view().current().map(Arc::clone)
+    gateway.view().current().cloned()
 }
 
 #[cfg(test)]
