@@ -63,8 +63,15 @@ pub(crate) struct CallRoute {
 pub(crate) struct CallContext {
     /// A connection of its own.
     pub(crate) daemon: DaemonConnection,
-    /// What is known of the daemon from the long poll.
-    pub(crate) view: Arc<DaemonView>,
+    /// What is known of the daemon from the long poll. A long call keeps no old snapshot in memory.
+    pub(crate) view: watch::Receiver<Arc<DaemonView>>,
+}
+
+impl CallContext {
+    /// What is known of the daemon now.
+    pub(crate) fn view(&self) -> Arc<DaemonView> {
+        Arc::clone(&self.view.borrow())
+    }
 }
 
 /// The answer of a call, or why there is none.
@@ -158,7 +165,7 @@ impl Calls {
         path: &str,
         route: CallRoute,
         parameters: Parameters,
-        view: Arc<DaemonView>,
+        view: watch::Receiver<Arc<DaemonView>>,
     ) -> Answer {
         let key = format!("{path} {}", parameters.key());
         let found = self.lock().find(&key, Instant::now());
@@ -191,7 +198,7 @@ impl Calls {
         share: Turn,
         route: CallRoute,
         parameters: Parameters,
-        view: Arc<DaemonView>,
+        view: watch::Receiver<Arc<DaemonView>>,
     ) -> Result<Kept, Problem> {
         let mut kept = self.lock();
         if let Some(found) = kept.find(&key, Instant::now()) {
@@ -216,7 +223,7 @@ impl Calls {
         share: Turn,
         route: CallRoute,
         parameters: Parameters,
-        view: Arc<DaemonView>,
+        view: watch::Receiver<Arc<DaemonView>>,
     ) -> Answer {
         let turn = Arc::clone(&self.turns).take(route.is_slow).await?;
         let socket = self.socket.clone();
@@ -428,7 +435,8 @@ mod tests {
         };
         let answer = || {
             let parameters = Parameters::default();
-            calls.answer(caller(1), "/x", route, parameters, Arc::default())
+            let (_, view) = watch::channel(Arc::default());
+            calls.answer(caller(1), "/x", route, parameters, view)
         };
         let gone = tokio::time::timeout(Duration::from_millis(50), answer()).await;
         assert!(gone.is_err());

@@ -215,7 +215,6 @@ impl Section {
         gateway: &Gateway,
         requester: Requester,
         parameters: Parameters,
-        view: Arc<DaemonView>,
     ) -> SectionAnswer {
         // A longer period changes more slowly, and costs the daemon more.
         let factor = match parameters.text(RANGE.name) {
@@ -231,6 +230,7 @@ impl Section {
         };
         let name = format!("page {}", self.name);
         let calls = &gateway.calls;
+        let view = gateway.view.clone();
         let answer = calls.answer(requester, &name, route, parameters, view);
         tokio::time::timeout(SECTION_WAIT, answer).await.ok()
     }
@@ -379,7 +379,7 @@ pub(crate) async fn respond(
     let mut calls = Vec::new();
     for section in page.sections {
         let parameters = parameters.only(section.parameters);
-        calls.push(section.answer(gateway, requester, parameters, Arc::clone(&view)));
+        calls.push(section.answer(gateway, requester, parameters));
     }
     let answers = futures::future::join_all(calls).await;
     let key = key(page, &parameters, &view, frame.sequence, &answers);

@@ -504,6 +504,9 @@ async fn answer(
         Call(call) => {
             let requester = requester(gateway, &caller, &connection, &view)?;
             let calls = &gateway.calls;
+            // A request that waits keeps no old snapshot in memory.
+            drop(view);
+            let view = gateway.view.clone();
             calls
                 .answer(requester, route.path, call, parameters, view)
                 .await?

@@ -75,7 +75,7 @@ pub(crate) fn holders(
 ) -> Result<HoldersDocument, Problem> {
     let selected = parameters
         .text("gpu")
-        .map(|typed| selected_devices(&context.view.current()?.annotated.snapshot, typed));
+        .map(|typed| selected_devices(&context.view().current()?.annotated.snapshot, typed));
     let selected = selected.transpose()?;
     // A scan of one device is cheaper than that of all.
     let device = match selected.as_deref() {
