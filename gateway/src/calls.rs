@@ -8,6 +8,7 @@
 use crate::connections::Peer;
 use crate::daemon::DaemonConnection;
 use crate::document::Document;
+use crate::memory::MAX_KEPT_ANSWERS;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::tokens::TokenDigest;
@@ -40,9 +41,6 @@ const KEEP_FAILURE: Duration = Duration::from_secs(1);
 /// The most answers that are kept, and the most different calls that wait.
 const MAX_KEPT: usize = 64;
 
-/// The most bytes of all answers that are kept.
-const MAX_KEPT_BYTES: usize = 32 << 20;
-
 /// A longer answer is given to the requests that wait for it, and is not kept.
 const MAX_KEPT_ANSWER: usize = 1 << 20;
 
@@ -65,8 +63,15 @@ pub(crate) struct CallRoute {
 pub(crate) struct CallContext {
     /// A connection of its own.
     pub(crate) daemon: DaemonConnection,
-    /// What is known of the daemon from the long poll.
-    pub(crate) view: Arc<DaemonView>,
+    /// What is known of the daemon from the long poll. A long call keeps no old snapshot in memory.
+    pub(crate) view: watch::Receiver<Arc<DaemonView>>,
+}
+
+impl CallContext {
+    /// What is known of the daemon now.
+    pub(crate) fn view(&self) -> Arc<DaemonView> {
+        Arc::clone(&self.view.borrow())
+    }
 }
 
 /// The answer of a call, or why there is none.
@@ -160,7 +165,7 @@ impl Calls {
         path: &str,
         route: CallRoute,
         parameters: Parameters,
-        view: Arc<DaemonView>,
+        view: watch::Receiver<Arc<DaemonView>>,
     ) -> Answer {
         let key = format!("{path} {}", parameters.key());
         let found = self.lock().find(&key, Instant::now());
@@ -193,7 +198,7 @@ impl Calls {
         share: Turn,
         route: CallRoute,
         parameters: Parameters,
-        view: Arc<DaemonView>,
+        view: watch::Receiver<Arc<DaemonView>>,
     ) -> Result<Kept, Problem> {
         let mut kept = self.lock();
         if let Some(found) = kept.find(&key, Instant::now()) {
@@ -218,7 +223,7 @@ impl Calls {
         share: Turn,
         route: CallRoute,
         parameters: Parameters,
-        view: Arc<DaemonView>,
+        view: watch::Receiver<Arc<DaemonView>>,
     ) -> Answer {
         let turn = Arc::clone(&self.turns).take(route.is_slow).await?;
         let socket = self.socket.clone();
@@ -320,7 +325,7 @@ impl KeptAnswers {
         if ended.size() > MAX_KEPT_ANSWER {
             return;
         }
-        while self.size() + ended.size() > MAX_KEPT_BYTES && self.drop_oldest() {}
+        while self.size() + ended.size() > MAX_KEPT_ANSWERS && self.drop_oldest() {}
         self.0.insert(key.to_owned(), Kept::Ended(ended));
     }
 
@@ -393,7 +398,7 @@ mod tests {
         for number in 0..40 {
             kept.end(&number.to_string(), MINUTE, &large, after(number));
         }
-        assert!(kept.size() <= MAX_KEPT_BYTES, "{}", kept.size());
+        assert!(kept.size() <= MAX_KEPT_ANSWERS, "{}", kept.size());
         assert!(kept.find("7", after(40)).is_none() && kept.find("39", after(40)).is_some());
         kept.end("new", MINUTE, &answer_of(1), after(200));
         assert_eq!(kept.0.len(), 1);
@@ -430,7 +435,8 @@ mod tests {
         };
         let answer = || {
             let parameters = Parameters::default();
-            calls.answer(caller(1), "/x", route, parameters, Arc::default())
+            let (_, view) = watch::channel(Arc::default());
+            calls.answer(caller(1), "/x", route, parameters, view)
         };
         let gone = tokio::time::timeout(Duration::from_millis(50), answer()).await;
         assert!(gone.is_err());

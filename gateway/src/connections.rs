@@ -3,15 +3,18 @@
 //! A connection is new until it has sent a request that its caller may make. New connections, also
 //! those with a TLS handshake in progress, have places of their own, and the oldest of them make room
 //! for others. So a client that sends nothing, or that has no token where one is needed, takes no
-//! place from callers.
+//! place from callers. When callers have all places, one that has fewer connections takes a place of
+//! the one that has the most.
 
 use crate::access::Access;
 use crate::gateway::Gateway;
 use crate::log;
 use crate::problem::Problem;
+use crate::request_check::MAX_HEAD;
 use crate::settings::{Endpoint, Settings};
 use crate::tls::Tls;
 use crate::websocket::AfterUpgrade;
+use gpukill_policy::subordinate::parse_lines;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,13 +22,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use listenfd::ListenFd;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, watch};
@@ -38,9 +41,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to read a part of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest head of a request, in bytes.
-const MAX_HEAD: usize = 32 << 10;
-
 /// How long connections may take to end when the gateway stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -51,8 +51,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// all clients may connect again at once after a restart.
 const MAX_NEW_CONNECTIONS: usize = 128;
 
+/// The most new connections of the loopback addresses, which all users of the host share.
+const MAX_NEW_SHARED: usize = 512;
+
+/// How long a new connection of a loopback address keeps its place. A client behind a tunnel connects
+/// some time before its first request.
+const MIN_NEW_TIME: Duration = Duration::from_secs(1);
+
 /// The bits of an IPv6 address that name its network. A host has as many addresses in it as it likes.
 const IPV6_NETWORK: u128 = u128::MAX << 64;
+
+/// The file of the ranges of user ids that people have for their containers, see subuid(5).
+const SUBORDINATE_FILE: &str = "/etc/subuid";
+
+/// A longer file is read up to here.
+const MAX_SUBORDINATE_FILE: u64 = 256 << 10;
 
 /// A listening socket.
 pub(crate) enum Listener {
@@ -67,7 +80,8 @@ pub(crate) enum Listener {
 pub(crate) enum Peer {
     /// A client over TCP.
     Address(IpAddr),
-    /// A user of this host, over the Unix socket.
+    /// A user of this host, over the Unix socket. The ids of a range in /etc/subuid, which all are of
+    /// one person, are as the first of them.
     User(u32),
     /// A user that the kernel does not name.
     Unknown,
@@ -83,6 +97,42 @@ impl Peer {
             address => address,
         })
     }
+
+    /// Whether all users of the host may be this peer.
+    fn is_shared(self) -> bool {
+        self == Self::Address(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The most new connections of this peer and of those that have a limit in common with it.
+    fn max_new(self) -> usize {
+        match self.is_shared() {
+            true => MAX_NEW_SHARED,
+            false => MAX_NEW_CONNECTIONS,
+        }
+    }
+
+    /// The user with this id, where people have these ranges of ids.
+    fn of_user(uid: u32, ranges: &[(u32, u32)]) -> Self {
+        let mut ranges = ranges.iter();
+        let range = ranges.find(|(first, last)| (*first..=*last).contains(&uid));
+        Self::User(range.map_or(uid, |(first, _)| *first))
+    }
+}
+
+/// The first and the last id of each range in /etc/subuid. Without the file, or for ids that it does
+/// not name, each user is one peer.
+fn subordinate_ranges() -> Vec<(u32, u32)> {
+    let mut text = Vec::new();
+    let file = std::fs::File::open(SUBORDINATE_FILE);
+    let read = file.and_then(|file| file.take(MAX_SUBORDINATE_FILE).read_to_end(&mut text));
+    match read {
+        Ok(_) => parse_ranges(&String::from_utf8_lossy(&text)),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn parse_ranges(text: &str) -> Vec<(u32, u32)> {
+    parse_lines(text).map(|line| line.ids).collect()
 }
 
 /// The sockets that systemd passes, or else those of the settings.
@@ -274,6 +324,7 @@ pub(crate) async fn serve(
         log::info(&format!("listening on {}", listener.address(&policy)));
     }
     let mut connections = JoinSet::new();
+    let ranges = subordinate_ranges();
     // A lack of descriptors lasts, and one message says it.
     let mut is_failing = false;
     loop {
@@ -281,7 +332,7 @@ pub(crate) async fn serve(
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stop.changed() => break,
-            accepted = accept(&listener) => accepted,
+            accepted = accept(&listener, &ranges) => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => {
@@ -297,6 +348,11 @@ pub(crate) async fn serve(
                 continue;
             }
         };
+        // One that floods a shared address waits here, and so do others that connect to it.
+        tokio::select! {
+            _ = stop.changed() => break,
+            () = gateway.slots.wait_for_room(peer) => {}
+        }
         let connection = Connection::open(&gateway.slots, peer);
         let (gateway, policy, stop) = (Arc::clone(&gateway), policy.clone(), stop.clone());
         connections.spawn(run(stream, gateway, policy, connection, stop));
@@ -314,7 +370,10 @@ impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
 
 type BoxedStream = Box<dyn Stream + Unpin>;
 
-async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
+async fn accept(
+    listener: &Listener,
+    ranges: &[(u32, u32)],
+) -> io::Result<(BoxedStream, Peer)> {
     let (stream, peer): (BoxedStream, Peer) = match listener {
         Listener::Tcp(listener) => {
             let (stream, address) = listener.accept().await?;
@@ -326,7 +385,7 @@ async fn accept(listener: &Listener) -> io::Result<(BoxedStream, Peer)> {
             let (stream, _) = listener.accept().await?;
             let peer = stream
                 .peer_cred()
-                .map_or(Peer::Unknown, |it| Peer::User(it.uid()));
+                .map_or(Peer::Unknown, |it| Peer::of_user(it.uid(), ranges));
             (Box::new(stream), peer)
         }
     };
@@ -416,6 +475,8 @@ pub(crate) struct ConnectionSlots {
     open: Mutex<OpenConnections>,
     /// The connections that were one too many, and those that were closed for others.
     refused: AtomicU64,
+    /// Notified when a new connection ends, or becomes one of a caller.
+    left: Notify,
 }
 
 #[derive(Default)]
@@ -428,6 +489,9 @@ struct OpenConnections {
 struct OpenConnection {
     peer: Peer,
     is_new: bool,
+    since: Instant,
+    /// The requests that are not answered to their end, and the streams.
+    requests: usize,
     closing: Arc<Notify>,
 }
 
@@ -439,6 +503,23 @@ pub(crate) struct Connection {
     closing: Arc<Notify>,
 }
 
+/// A request that is not answered to its end, or a stream: its connection is not idle until this is
+/// dropped.
+pub(crate) struct Busy(Arc<Connection>);
+
+impl Busy {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
+        connection.change_requests(|count| count.saturating_add(1));
+        Self(Arc::clone(connection))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.change_requests(|count| count.saturating_sub(1));
+    }
+}
+
 impl ConnectionSlots {
     /// Slots for the connections that the settings allow.
     pub(crate) fn new(settings: &Settings) -> Self {
@@ -447,6 +528,7 @@ impl ConnectionSlots {
             max_per_peer: settings.max_peer_connections,
             open: Mutex::default(),
             refused: AtomicU64::default(),
+            left: Notify::new(),
         }
     }
 
@@ -460,6 +542,23 @@ impl ConnectionSlots {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Waits until a new connection of this peer finds a place, at most [`MIN_NEW_TIME`].
+    async fn wait_for_room(&self, peer: Peer) {
+        let until = Instant::now() + MIN_NEW_TIME;
+        loop {
+            let now = Instant::now();
+            let left = self.lock().time_without_room(peer, now);
+            let left = left.min(until.saturating_duration_since(now));
+            if left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.left.notified() => {}
+            }
+        }
+    }
+
     fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -470,24 +569,64 @@ impl ConnectionSlots {
 }
 
 impl OpenConnections {
-    /// Closes a new connection if there are too many: the oldest of the peer that has the most.
-    /// Returns whether there were.
-    fn make_room(&mut self) -> bool {
-        let mut of_peers: BTreeMap<Peer, usize> = BTreeMap::new();
-        for connection in self.all.values().filter(|it| it.is_new) {
-            *of_peers.entry(connection.peer).or_default() += 1;
+    /// How long the oldest new connection of a peer that all users share keeps its place; zero if there
+    /// is a free one. Other peers close none but their own.
+    fn time_without_room(&self, peer: Peer, now: Instant) -> Duration {
+        let mut all = self.all.values().filter(|it| it.is_new && it.peer == peer);
+        let is_full = peer.is_shared() && all.clone().count() >= peer.max_new();
+        match all.next().filter(|_| is_full) {
+            Some(oldest) => MIN_NEW_TIME.saturating_sub(now.saturating_duration_since(oldest.since)),
+            None => Duration::ZERO,
         }
-        if of_peers.values().sum::<usize>() <= MAX_NEW_CONNECTIONS {
+    }
+
+    /// Closes a new connection if there are too many with the limit of this peer: the oldest of the peer
+    /// that has the most. Returns whether there were.
+    fn make_room(&mut self, peer: Peer) -> bool {
+        let mut of_peers = self.count_by_peer(true);
+        of_peers.retain(|other, _| other.is_shared() == peer.is_shared());
+        if of_peers.values().sum::<usize>() <= peer.max_new() {
             return false;
         }
         let most = of_peers.values().max();
         let mut all = self.all.iter();
         let oldest = all.find(|(_, it)| it.is_new && of_peers.get(&it.peer) == most);
         let oldest = oldest.map(|(number, _)| *number);
-        if let Some(closed) = oldest.and_then(|number| self.all.remove(&number)) {
+        self.remove(oldest);
+        true
+    }
+
+    /// The connections of each peer: the new ones, or those of callers.
+    fn count_by_peer(&self, are_new: bool) -> BTreeMap<Peer, usize> {
+        let mut of_peers: BTreeMap<Peer, usize> = BTreeMap::new();
+        for connection in self.all.values().filter(|it| it.is_new == are_new) {
+            *of_peers.entry(connection.peer).or_default() += 1;
+        }
+        of_peers
+    }
+
+    /// Closes a connection of the caller that has the most, for one that has fewer: an idle one if there
+    /// is one, else the oldest. Returns whether it did. The other keeps no fewer than the one gets.
+    fn take_place(&mut self, of_peers: &BTreeMap<Peer, usize>, own: usize) -> bool {
+        let most = of_peers.values().max().copied().unwrap_or_default();
+        if most < own + 2 {
+            return false;
+        }
+        let all = self.all.iter();
+        let of_largest =
+            all.filter(|(_, it)| !it.is_new && of_peers.get(&it.peer) == Some(&most));
+        let first = of_largest.min_by_key(|(number, it)| (it.requests > 0, **number));
+        let first = first.map(|(number, _)| *number);
+        self.remove(first)
+    }
+
+    /// Closes a connection, and returns whether there was one.
+    fn remove(&mut self, number: Option<u64>) -> bool {
+        let closed = number.and_then(|number| self.all.remove(&number));
+        if let Some(closed) = &closed {
             closed.closing.notify_one();
         }
-        true
+        closed.is_some()
     }
 }
 
@@ -501,10 +640,12 @@ impl Connection {
         let opened = OpenConnection {
             peer,
             is_new: true,
+            since: Instant::now(),
+            requests: 0,
             closing: Arc::clone(&closing),
         };
         open.all.insert(number, opened);
-        let has_closed = open.make_room();
+        let has_closed = open.make_room(peer);
         drop(open);
         if has_closed {
             slots.count_refused();
@@ -529,24 +670,38 @@ impl Connection {
     /// There are too many connections of callers, in all or of this peer.
     pub(crate) fn admit(&self) -> Result<(), Problem> {
         let mut open = self.slots.lock();
-        let own = open.all.get(&self.number);
-        if own.is_some_and(|own| !own.is_new) {
+        let is_new = open.all.get(&self.number).map(|own| own.is_new);
+        if is_new == Some(false) {
             return Ok(());
         }
-        let of_callers = open.all.values().filter(|it| !it.is_new);
-        let all = of_callers.clone().count();
-        let of_peer = of_callers.filter(|it| it.peer == self.peer).count();
-        let has_room = all < self.slots.max && of_peer < self.slots.max_per_peer;
+        let of_peers = open.count_by_peer(false);
+        let of_peer = of_peers.get(&self.peer).copied().unwrap_or_default();
+        let is_full = of_peers.values().sum::<usize>() >= self.slots.max;
         // Without an entry it has been closed.
+        let mut has_room = is_new.is_some() && of_peer < self.slots.max_per_peer;
+        if has_room && is_full {
+            has_room = open.take_place(&of_peers, of_peer);
+            if has_room {
+                self.slots.count_refused();
+            }
+        }
         match open.all.get_mut(&self.number).filter(|_| has_room) {
             Some(own) => {
                 own.is_new = false;
+                self.slots.left.notify_one();
                 Ok(())
             }
             None => {
                 self.slots.count_refused();
                 Err(Problem::busy("the gateway has too many connections", 5))
             }
+        }
+    }
+
+    fn change_requests(&self, change: fn(usize) -> usize) {
+        let mut open = self.slots.lock();
+        if let Some(own) = open.all.get_mut(&self.number) {
+            own.requests = change(own.requests);
         }
     }
 
@@ -565,6 +720,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.slots.lock().all.remove(&self.number);
+        self.slots.left.notify_one();
     }
 }
 
@@ -673,7 +829,7 @@ mod tests {
         let (first, second) = (admit(1), admit(1));
         assert!(first.is_some() && second.is_some() && admit(1).is_none());
         let third = admit(2);
-        assert!(third.is_some() && admit(3).is_none());
+        assert!(third.is_some() && admit(2).is_none());
         // The next request of a caller takes no further place.
         assert!(third.as_ref().is_some_and(|it| it.admit().is_ok()));
         assert_eq!(slots.refused(), 2);
@@ -683,6 +839,59 @@ mod tests {
         assert_eq!(slots.count(), 3);
         drop((second, third, fourth));
         assert_eq!(slots.count(), 0);
+    }
+
+    #[test]
+    fn caller_takes_a_place_of_the_one_with_the_most() {
+        let slots = slots(4, 3);
+        let admit = |uid| {
+            let connection = Connection::open(&slots, Peer::User(uid));
+            connection.admit().is_ok().then_some(connection)
+        };
+        let large: Vec<_> = (0..3).filter_map(|_| admit(1)).collect();
+        let _second = admit(2).unwrap();
+        // The oldest has a request.
+        let busy = Busy::new(&large[0]);
+        let _third = admit(3).unwrap();
+        let closed = large.iter().map(|it| is_closed(it)).collect::<Vec<_>>();
+        assert_eq!(closed, [false, true, false]);
+        // One that is closed comes not back, and takes nothing from others.
+        assert!(large[1].admit().is_err());
+        let _fourth = admit(4).unwrap();
+        assert!(is_closed(&large[2]) && !is_closed(&large[0]));
+        // All have one, and nobody is left with none.
+        assert!(admit(5).is_none() && admit(1).is_none());
+        drop(busy);
+        assert!(large[0].admit().is_ok());
+    }
+
+    #[test]
+    fn streams_make_room_where_nothing_is_idle() {
+        let slots = slots(2, 2);
+        let open = |uid| Connection::open(&slots, Peer::User(uid));
+        let large = [open(1), open(1)];
+        let _busy = large.each_ref().map(|it| {
+            assert!(it.admit().is_ok());
+            Busy::new(it)
+        });
+        assert!(open(2).admit().is_ok());
+        assert!(is_closed(&large[0]) && !is_closed(&large[1]));
+    }
+
+    #[test]
+    fn ids_of_a_range_are_one_peer() {
+        let ranges = parse_ranges("ada:100000:65536\nbroken\ngrace:165536:65536\n");
+        let of = |uid| Peer::of_user(uid, &ranges);
+        for (one, other, is_same) in [
+            (100_000, 165_535, true),
+            (165_535, 165_536, false),
+            (165_536, 231_071, true),
+            (231_071, 231_072, false),
+            (1_000, 1_001, false),
+            (0, 100_000, false),
+        ] {
+            assert_eq!(of(one) == of(other), is_same, "{one} {other}");
+        }
     }
 
     #[test]
@@ -702,6 +911,45 @@ mod tests {
         let another = Connection::open(&slots, Peer::User(1));
         assert!(another.admit().is_ok());
         assert!(owner.admit().is_ok());
+    }
+
+    #[test]
+    fn new_connection_of_a_shared_address_keeps_its_place_for_a_second() {
+        let slots = slots(10, 10);
+        let shared = Peer::of_address(Ipv4Addr::LOCALHOST.into());
+        let all: Vec<_> = (0..MAX_NEW_SHARED)
+            .map(|_| Connection::open(&slots, shared))
+            .collect();
+        let since = slots.lock().all.values().next().unwrap().since;
+        let time = |peer, seconds| {
+            let now = since + Duration::from_secs(seconds);
+            slots.lock().time_without_room(peer, now)
+        };
+        assert_eq!(time(shared, 0), MIN_NEW_TIME);
+        assert_eq!(time(shared, 1), Duration::ZERO);
+        // Users of the Unix socket have places of their own, and close none of these.
+        assert_eq!(time(Peer::User(1), 0), Duration::ZERO);
+        let _users: Vec<_> = (0..200)
+            .map(|_| Connection::open(&slots, Peer::User(1)))
+            .collect();
+        assert!(!all.iter().any(|it| is_closed(it)));
+        let _another = Connection::open(&slots, shared);
+        assert!(is_closed(&all[0]) && !is_closed(&all[1]));
+        // A request frees a place.
+        assert!(all[1].admit().is_ok());
+        assert_eq!(time(shared, 0), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn free_place_is_not_waited_for() {
+        let slots = slots(10, 10);
+        let shared = Peer::of_address(Ipv4Addr::LOCALHOST.into());
+        let mut all: Vec<_> = (0..MAX_NEW_SHARED)
+            .map(|_| Connection::open(&slots, shared))
+            .collect();
+        all.truncate(MAX_NEW_SHARED - 1);
+        assert!(slots.wait_for_room(shared).now_or_never().is_some());
+        assert!(slots.wait_for_room(Peer::User(1)).now_or_never().is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One connection to gpukilld, and the one way to make a call over it. It blocks, so it belongs to
 //! a thread of its own.
 
+use crate::memory::MAX_ROWS;
 use crate::problem::{Problem, exit_code};
 use axum::http::StatusCode;
 use gpukill_proto::guard::GuardSummary;
@@ -34,6 +35,12 @@ pub(crate) enum CallError {
     /// The daemon refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// An answer of several pages has more rows than a daemon may have.
+    #[error(
+        "the answer of gpukilld has more than {} rows, which the gateway does not hold",
+        MAX_ROWS
+    )]
+    TooManyRows,
     /// This user has more rights in the daemon than the gateway may have.
     #[error(
         "the user {0} has more rights in gpukilld than every user, and this gateway would show \
@@ -74,7 +81,7 @@ impl CallError {
                 ConnectError::NotPermitted | ConnectError::NotGpukilld | ConnectError::Io(_),
             ) => "is daemon.socket in gateway.toml the right socket?",
             Self::Refused(refusal) => return refusal.hint(),
-            Self::TooManyRights(_) => return None,
+            Self::TooManyRows | Self::TooManyRights(_) => return None,
         };
         Some(hint.into())
     }
@@ -86,9 +93,10 @@ impl From<CallError> for Problem {
             CallError::Refused(refusal) => return refusal.clone().into(),
             CallError::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, None),
             CallError::OlderDaemon(_) => (StatusCode::NOT_IMPLEMENTED, None),
-            CallError::Connect(_) | CallError::Lost(_) | CallError::TooManyRights(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Some(2))
-            }
+            CallError::Connect(_)
+            | CallError::Lost(_)
+            | CallError::TooManyRows
+            | CallError::TooManyRights(_) => (StatusCode::SERVICE_UNAVAILABLE, Some(2)),
         };
         let mut problem =
             Self::new(status, error.to_string()).with_exit_code(exit_code::UNREACHABLE);
@@ -235,6 +243,7 @@ impl DaemonConnection {
                 return Err(Refusal::Expired.into());
             }
             snapshot.processes.extend(page.snapshot.processes);
+            check_rows(snapshot.processes.len())?;
             next = page.next;
             if next.is_some_and(|next| next <= start) {
                 return Err(CallError::Lost("its pages do not advance".into()));
@@ -245,6 +254,17 @@ impl DaemonConnection {
             guard,
             verdicts,
         })
+    }
+}
+
+/// Checks the number of rows so far of an answer of several pages, which a daemon may send for ever.
+///
+/// # Errors
+/// There are more than a daemon may have.
+pub(crate) fn check_rows(rows: usize) -> Result<(), CallError> {
+    match rows > MAX_ROWS {
+        true => Err(CallError::TooManyRows),
+        false => Ok(()),
     }
 }
 
@@ -302,6 +322,14 @@ mod tests {
             format!("gpukilld speaks protocol 9.0, this gateway {PROTOCOL_VERSION}")
         );
         assert!(error.hint().unwrap().contains("same version"));
+    }
+
+    #[test]
+    fn rows_of_an_answer_are_limited() {
+        assert!(check_rows(MAX_ROWS).is_ok());
+        let error = check_rows(MAX_ROWS + 1).unwrap_err();
+        assert!(error.to_string().contains("more than 20000 rows"));
+        assert_eq!(Problem::from(error).status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]

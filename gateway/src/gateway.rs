@@ -2,10 +2,11 @@
 
 use crate::access::{Access, Caller};
 use crate::calls::Calls;
-use crate::connections::{Connection, ConnectionSlots};
+use crate::connections::{Busy, Connection, ConnectionSlots};
 use crate::held_answers::{HeldAnswers, HeldBody};
 use crate::metrics::traffic::Traffic;
 use crate::page::RenderedPages;
+use crate::parts::Parts;
 use crate::problem::Problem;
 use crate::request_check::{check, protect};
 use crate::routes::{self, KnownKills};
@@ -21,9 +22,6 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Semaphore, watch};
 use tower_service::Service as _;
 
-/// The most parts of the snapshot that are made at once, each on a thread of its own.
-const MAX_PARTS: usize = 4;
-
 /// The most acts at once. The daemon grants a user 8 connections, also for other clients.
 const MAX_ACTS: usize = 2;
 
@@ -38,8 +36,8 @@ pub(crate) struct Gateway {
     pub(crate) slots: Arc<ConnectionSlots>,
     /// The answers that clients have not read yet.
     pub(crate) held: Arc<HeldAnswers>,
-    /// The turns of requests for parts of the snapshot.
-    pub(crate) part_turns: Arc<Semaphore>,
+    /// The parts of the newest snapshot, and the turns of requests for them.
+    pub(crate) parts: Parts,
     /// The turns of requests that act.
     pub(crate) act_turns: Arc<Semaphore>,
     /// The plans of kills that were shown.
@@ -74,7 +72,7 @@ impl Gateway {
             calls: Calls::new(settings.daemon_socket.clone()),
             slots: Arc::new(ConnectionSlots::new(&settings)),
             held: Arc::default(),
-            part_turns: Arc::new(Semaphore::new(MAX_PARTS)),
+            parts: Parts::default(),
             act_turns: Arc::new(Semaphore::new(MAX_ACTS)),
             known_kills: KnownKills::default(),
             rendered: RenderedPages::default(),
@@ -129,6 +127,7 @@ impl Gateway {
         let caller = Caller::new(&parts.headers, anonymous);
         parts.extensions.insert(caller);
         let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+        let _busy = connection.as_ref().map(Busy::new);
         let method = parts.method.clone();
         let mut response = match check(&parts, &self.settings.names) {
             Err(problem) => problem.into_response(),

@@ -4,7 +4,8 @@
 //!
 //! Clients that read the same snapshot share its bytes, so these count once.
 
-use crate::connections::Connection;
+use crate::connections::{Busy, Connection};
+use crate::memory::MAX_HELD_BYTES;
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame as BodyFrame, SizeHint};
@@ -12,9 +13,6 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-
-/// The most bytes of all answers that clients have not read yet. One longer answer is possible.
-const MAX_HELD_BYTES: usize = 64 << 20;
 
 /// Longer parts of an answer are sent in slices of this length, so that no buffer of a connection has
 /// more; shorter ones are not counted.
@@ -139,6 +137,7 @@ pub(crate) struct HeldBody {
     hold: Option<Arc<Hold>>,
     answers: Arc<HeldAnswers>,
     connection: Arc<Connection>,
+    _busy: Busy,
 }
 
 impl HeldBody {
@@ -149,6 +148,7 @@ impl HeldBody {
             rest: Bytes::new(),
             hold: None,
             answers: Arc::clone(answers),
+            _busy: Busy::new(&connection),
             connection,
         }
     }

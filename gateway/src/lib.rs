@@ -9,10 +9,11 @@
 //! - `upstream`: the newest snapshot, from one long poll for all clients.
 //! - `daemon`, `calls`: other calls of the daemon, on request.
 //! - `connections`, `request_check`: who may connect, and which requests are looked at.
-//! - `held_answers`: what slow readers may keep in memory.
+//! - `memory`, `held_answers`: how memory is divided, and what slow readers may keep of it.
 //! - `access`, `tokens`, `tls`, `trusted_file`: what a caller may see, encryption, and their files.
 //! - `gateway`, `routes`: the way of a request, and the one table of routes.
 //! - `parameters`, `document`, `problem`: what comes in, and what goes out.
+//! - `parts`: documents that are made from the newest snapshot.
 //! - `personal`, `routes::acts`: the gateway of one person, and what it does for them.
 //! - `live`, `websocket`, `metrics`: events, Prometheus.
 //! - `openapi`, `reference`: the description of the API, for programs and for people.
@@ -34,11 +35,13 @@ mod held_answers;
 mod hostile_names;
 mod live;
 mod log;
+mod memory;
 mod metrics;
 mod notify;
 mod openapi;
 mod page;
 mod parameters;
+mod parts;
 mod personal;
 mod problem;
 mod reference;

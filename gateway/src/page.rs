@@ -31,7 +31,6 @@ use crate::document::{self, Document};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place, text};
 use crate::problem::Problem;
-use crate::routes::{MAX_QUEUED, take_turn};
 use crate::upstream::DaemonView;
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
@@ -216,7 +215,6 @@ impl Section {
         gateway: &Gateway,
         requester: Requester,
         parameters: Parameters,
-        view: Arc<DaemonView>,
     ) -> SectionAnswer {
         // A longer period changes more slowly, and costs the daemon more.
         let factor = match parameters.text(RANGE.name) {
@@ -232,6 +230,7 @@ impl Section {
         };
         let name = format!("page {}", self.name);
         let calls = &gateway.calls;
+        let view = gateway.view.clone();
         let answer = calls.answer(requester, &name, route, parameters, view);
         tokio::time::timeout(SECTION_WAIT, answer).await.ok()
     }
@@ -380,14 +379,15 @@ pub(crate) async fn respond(
     let mut calls = Vec::new();
     for section in page.sections {
         let parameters = parameters.only(section.parameters);
-        calls.push(section.answer(gateway, requester, parameters, Arc::clone(&view)));
+        calls.push(section.answer(gateway, requester, parameters));
     }
     let answers = futures::future::join_all(calls).await;
     let key = key(page, &parameters, &view, frame.sequence, &answers);
     if let Some(document) = key.as_ref().and_then(|key| gateway.rendered.find(key)) {
         return Ok(with_policy(document::respond(document, headers).await));
     }
-    let turn = take_turn(&gateway.part_turns, MAX_QUEUED).await?;
+    let snapshot_size = frame.document.size();
+    let turn = gateway.parts.take_turn(requester, snapshot_size).await?;
     let of_gateway = Arc::clone(gateway);
     // A snapshot of many processes takes a while to render.
     let rendered = tokio::task::spawn_blocking(move || {

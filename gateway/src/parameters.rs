@@ -55,6 +55,9 @@ const MAX_TEXT: usize = 512;
 /// The longest period that is looked up, in hours: ten years.
 const MAX_HOURS: u64 = 87_600;
 
+/// The last moment of the year 9999: later ones are not RFC 3339.
+const MAX_TIME: i64 = 253_402_300_799_999;
+
 /// `hours`, with its default.
 pub(crate) const fn hours(default: u64) -> Parameter {
     Parameter {
@@ -181,6 +184,11 @@ impl Parameters {
         format!("{:?}", self.0)
     }
 
+    /// Whether none is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A text, if it is given.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -210,11 +218,11 @@ impl Parameters {
         now: Timestamp,
     ) -> Result<(Timestamp, Timestamp), Problem> {
         let time = |name| self.text(name).and_then(|text| parse_time(text, now));
-        let until = time("until").unwrap_or(now);
+        // Nothing was recorded before 1970.
+        let until = time("until").unwrap_or(now).max(Timestamp(0));
         let hours = self.number(hours).unwrap_or(24).min(MAX_HOURS);
         let hours = i64::try_from(hours).unwrap_or(i64::MAX);
         let since = time("since").unwrap_or_else(|| until.plus_seconds(-3_600 * hours));
-        // Nothing was recorded before 1970.
         let since = since.max(Timestamp(0));
         match since < until {
             true => Ok((since, until)),
@@ -276,7 +284,7 @@ impl Parameter {
                     Some(length) => Some(format!("{}ms", length.as_millis())),
                     None => parse_time(&value, Timestamp(0)).map(Timestamp::to_rfc3339),
                 };
-                // A year of five digits, as by an offset at the end of the calendar, is not RFC 3339.
+                // A year before the first, as by an offset at the start of the calendar, is not RFC 3339.
                 let time = |text: &str| parse_time(text, Timestamp(0));
                 let same = written.filter(|written| time(written) == time(&value));
                 same.unwrap_or(value)
@@ -294,7 +302,7 @@ fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
     }
     // In a query, a plus sign that is not escaped is a blank.
     let moment = DateTime::parse_from_rfc3339(&text.replace(' ', "+")).ok()?;
-    Some(Timestamp(moment.timestamp_millis()))
+    Some(Timestamp(moment.timestamp_millis())).filter(|time| time.0 <= MAX_TIME)
 }
 
 #[cfg(test)]
@@ -439,5 +447,12 @@ mod tests {
             at("2026-11-20T13:00:00.000Z", "2026-11-21T12:02:31.250Z")
         );
         assert_eq!(span("since=1h&until=2h"), None);
+        let year = parse(&[], "since=9999-12-31T23:59:59-23:59").unwrap_err();
+        assert!(year.contains("which is not a time"), "{year}");
+        let old = parse(&[], "until=106751991167d").unwrap();
+        let old = old.span(hours(24), NOW).unwrap_err();
+        let first = Timestamp(0);
+        let what = format!("the time range is empty: from {first} to {first}");
+        assert_eq!(old.detail(), what);
     }
 }

@@ -83,6 +83,8 @@ impl RedirectPage {
     fn open(&self) -> io::Result<()> {
         let mut command = Command::new("xdg-open");
         command.arg(&self.0).stdin(Stdio::null());
+        // It is for the gateway.
+        command.env_remove("MALLOC_ARENA_MAX");
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut browser = command.spawn()?;
         // It may run as long as the browser, and would stay a zombie.

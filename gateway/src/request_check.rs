@@ -16,16 +16,34 @@ use axum::http::{Method, StatusCode};
 /// The longest body of a request, in bytes.
 pub(crate) const MAX_BODY: u64 = 64 << 10;
 
+/// The longest head of a request, in bytes. The reader of requests has the same limit, but looks at it
+/// only between two reads.
+pub(crate) const MAX_HEAD: usize = 32 << 10;
+
 /// The longest query, in bytes.
 const MAX_QUERY: usize = 4 << 10;
+
+/// How the purpose of a load ahead of need begins: `prefetch;prerender`.
+const PREFETCH: &[u8] = b"prefetch";
 
 /// The names under which every host reaches itself.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// Checks a request. `names` are the configured names of the gateway.
 pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
+    if head_length(request) > MAX_HEAD {
+        let what = format!("the head of the request is longer than {MAX_HEAD} bytes");
+        return Err(Problem::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            what,
+        ));
+    }
     let host = check_host(request, names)?;
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if is_prefetch(&request.headers) {
+        let what = "this is a load ahead of need (prefetch), which is not answered";
+        return Err(Problem::new(StatusCode::FORBIDDEN, what));
+    }
     if !is_read || request.headers.contains_key(UPGRADE) {
         check_origin(&request.headers, host)?;
     } else if is_cross_site_load(&request.headers) {
@@ -46,6 +64,15 @@ pub(crate) fn check(request: &Parts, names: &[String]) -> Result<(), Problem> {
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
     }
     Ok(())
+}
+
+/// The length of the head without blanks that do not matter.
+fn head_length(request: &Parts) -> usize {
+    let target = request.uri.path_and_query();
+    let target = target.map_or(0, |target| target.as_str().len());
+    let headers = request.headers.iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    request.method.as_str().len() + target + headers.sum::<usize>()
 }
 
 /// Refuses a request for another host, and returns the host. Any port is right: SSH tunnels end at
@@ -94,6 +121,17 @@ fn is_cross_site_load(headers: &HeaderMap) -> bool {
     let is_link = has("sec-fetch-mode", "navigate") && has("sec-fetch-dest", "document");
     let is_other = has("sec-fetch-site", "cross-site") || has("sec-fetch-site", "same-site");
     is_other && !is_link
+}
+
+/// Whether a browser loads a page before a person follows the link to it. By speculation rules a page
+/// of another site causes such loads, and they say `Sec-Fetch-Site: none`.
+fn is_prefetch(headers: &HeaderMap) -> bool {
+    let values = ["sec-purpose", "purpose"].map(|name| headers.get_all(name).iter());
+    let mut values = values.into_iter().flatten();
+    values.any(|value| {
+        let word = value.as_bytes().get(..PREFETCH.len());
+        word.is_some_and(|word| word.eq_ignore_ascii_case(PREFETCH))
+    })
 }
 
 fn cross_site() -> Problem {
@@ -255,6 +293,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn loads_ahead_of_need_are_refused() {
+        let host = ("host", "localhost:9836");
+        let navigation = [
+            ("sec-fetch-site", "none"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        for (name, purpose, expected) in [
+            ("sec-purpose", "prefetch", 403),
+            ("sec-purpose", "prefetch;prerender", 403),
+            ("sec-purpose", "Prefetch;anonymous-client-ip", 403),
+            ("purpose", "prefetch", 403),
+            ("purpose", "other", 200),
+            ("purpose", "", 200),
+        ] {
+            let headers = [&[host, (name, purpose)][..], &navigation].concat();
+            assert_eq!(status("GET", "/", &headers), expected, "{name} {purpose}");
+        }
+    }
+
     proptest! {
         #[test]
         fn only_own_names_pass_among_arbitrary_hosts(host in "[!-~]{0,30}") {
@@ -268,8 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn long_queries_and_bodies_are_refused() {
+    fn long_queries_heads_and_bodies_are_refused() {
         let host = ("host", "localhost");
+        let text = "x".repeat(MAX_HEAD / 2);
+        let half = text.as_str();
+        assert_eq!(status("GET", "/", &[host, ("a", half)]), 200);
+        assert_eq!(status("GET", "/", &[host, ("a", half), ("b", half)]), 431);
         let query = format!("/?a={}", "x".repeat(MAX_QUERY));
         assert_eq!(status("GET", &query, &[host]), 414);
         assert_eq!(

@@ -14,9 +14,10 @@ use crate::document::Document;
 use crate::gateway::{Gateway, MatchedRoute};
 use crate::page::{self, Page, assets};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
+use crate::parts::{self, PartFn};
 use crate::problem::{Problem, exit_code};
 use crate::settings::Settings;
-use crate::upstream::{DaemonView, Frame};
+use crate::upstream::DaemonView;
 use crate::{live, metrics, openapi, reference, websocket};
 use Source::{
     Act, Call, Healthy, Html, Live, Metrics, OpenApi, PageFile, Part, Ready, Reference, Snapshot,
@@ -79,7 +80,7 @@ pub(crate) enum Source {
     /// With the newest snapshot as it is.
     Snapshot,
     /// With a part of the newest snapshot, as far as the caller may see it.
-    Part(fn(&Frame, &Parameters, Access) -> Result<Document, Problem>),
+    Part(PartFn),
     /// By a call of the daemon.
     Call(CallRoute),
     /// With a stream of events.
@@ -494,23 +495,18 @@ async fn answer(
     let view = gateway.view();
     let document = match route.source {
         Snapshot => Arc::clone(&view.current()?.document),
-        Part(select) => {
-            view.current()?;
+        Part(make) => {
+            let requester = requester(gateway, &caller, &connection, &view)?;
             // A request that waits keeps no old snapshot in memory.
             drop(view);
-            let turn = take_turn(&gateway.part_turns, MAX_QUEUED).await?;
-            let frame = Arc::clone(gateway.view().current()?);
-            // A large snapshot takes a while to copy and to serialize.
-            let selected = tokio::task::spawn_blocking(move || {
-                // The turn ends with the work, also when the client is gone.
-                let _turn = turn;
-                select(&frame, &parameters, access)
-            });
-            Arc::new(selected.await.map_err(|_| Problem::internal())??)
+            parts::answer(gateway, route.path, make, parameters, access, requester).await?
         }
         Call(call) => {
             let requester = requester(gateway, &caller, &connection, &view)?;
             let calls = &gateway.calls;
+            // A request that waits keeps no old snapshot in memory.
+            drop(view);
+            let view = gateway.view.clone();
             calls
                 .answer(requester, route.path, call, parameters, view)
                 .await?
@@ -565,7 +561,7 @@ fn requester(
     Ok(token.map_or(Requester::Peer(connection.peer()), Requester::Token))
 }
 
-/// Waits for the turn to make a part of the snapshot, or to act.
+/// Waits for the turn to act.
 ///
 /// # Errors
 /// The turn does not come in this time.
@@ -593,7 +589,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn requests_for_parts_wait_for_their_turn_and_not_forever() {
+    async fn requests_that_act_wait_for_their_turn_and_not_forever() {
         let turns = Arc::new(Semaphore::new(1));
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
         let turn = take_turn(&turns, long).await.unwrap();

@@ -237,10 +237,16 @@ fn parse(text: &str) -> Result<Vec<KnownToken>, String> {
         let name: &str = key.get_ref();
         match (name, value.get_ref()) {
             ("token", DeValue::Array(entries)) => {
-                known = entries
-                    .iter()
-                    .filter_map(|entry| parse_entry(entry, &mut mistakes))
-                    .collect();
+                for entry in entries.iter() {
+                    let Some(token) = parse_entry(entry, &mut mistakes) else {
+                        continue;
+                    };
+                    if known.iter().any(|it: &KnownToken| it.digest == token.digest) {
+                        let what = "another entry has the same sha256";
+                        mistakes.push((entry.span().start, what.to_owned()));
+                    }
+                    known.push(token);
+                }
                 if entries.len() > MAX_TOKENS {
                     let what = format!("more than {MAX_TOKENS} tokens");
                     mistakes.push((value.span().start, what));
@@ -431,9 +437,17 @@ mod tests {
         );
         let single = Tokens::parse("[token]\nname = \"a\"\n").unwrap_err();
         assert_eq!(single, "line 1: write [[token]]");
+        let entries = |count: usize| -> String {
+            let entry = |at: usize| file_entry("a", Access::Look, None, &at.to_string());
+            (0..count).map(|at| entry(at).unwrap()).collect()
+        };
+        assert!(Tokens::parse(&entries(MAX_TOKENS)).is_ok());
+        assert!(Tokens::parse(&entries(MAX_TOKENS + 1)).is_err());
+        // An entry whose copy has another scope or another time.
         let entry = file_entry("a", Access::Look, None, "x").unwrap();
-        assert!(Tokens::parse(&entry.repeat(MAX_TOKENS)).is_ok());
-        assert!(Tokens::parse(&entry.repeat(MAX_TOKENS + 1)).is_err());
+        let copy = file_entry("b", Access::Metrics, None, "x").unwrap();
+        let twice = Tokens::parse(&format!("{entry}{copy}")).unwrap_err();
+        assert_eq!(twice, "line 5: another entry has the same sha256");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! messages of JSON. A client sends nothing but pings, pongs and its close.
 
 use crate::access::Caller;
-use crate::connections::Connection;
+use crate::connections::{Busy, Connection};
 use crate::gateway::Gateway;
 use crate::held_answers::{HeldAnswers, MAX_SLICE};
 use crate::live::{LiveEvent, LiveStream, StreamForm, take_place};
@@ -80,8 +80,10 @@ pub(crate) fn respond(
         answers: Arc::clone(&gateway.held),
         connection: connection(&request)?,
     };
+    let busy = Busy::new(&reader.connection);
     let upgraded = hyper::upgrade::on(&mut request);
     after.put(Box::pin(async move {
+        let _busy = busy;
         // A connection that ends before is no message: clients cause it at will.
         if let Ok(upgraded) = upgraded.await {
             let io = TokioIo::new(upgraded);

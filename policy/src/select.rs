@@ -40,7 +40,9 @@ impl SnapshotFilter {
         !self.pids.is_empty() || self.user.is_some() || self.name.is_some()
     }
 
-    fn accepts(&self, process: &GpuProcess) -> bool {
+    /// Whether this process is accepted, as far as facts of it are known.
+    #[must_use]
+    pub fn accepts(&self, process: &GpuProcess) -> bool {
         self.matches(process) == Some(true)
     }
 

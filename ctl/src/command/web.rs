@@ -21,6 +21,8 @@ pub(super) fn run(wanted: &Web, settings: &Settings) -> Result<Exit, Error> {
     })?;
     let mut command = Command::new(&path);
     command.arg("--personal").arg("--socket").arg(socket);
+    // The C library otherwise keeps what threads have freed, for each thread.
+    command.env("MALLOC_ARENA_MAX", "2");
     if let Some(port) = wanted.port {
         command.arg("--port").arg(port.to_string());
     }

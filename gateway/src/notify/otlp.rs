@@ -13,6 +13,7 @@ use crate::log;
 use crate::metrics::{Encoder, Family, Kind, OptionalSeries, Sample, encode_pushed};
 use crate::settings::{HttpUrl, METRICS_PATH, Settings};
 use crate::upstream::{DaemonView, is_same_reason};
+use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use bytes::Bytes;
 use conventions::SCHEMA_URL;
@@ -24,6 +25,7 @@ use messages::{
     RpcStatus, ScopeMetrics,
 };
 use prost::Message as _;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -45,6 +47,14 @@ const MAX_REQUEST: usize = 64 << 20;
 /// The longest text of a server that is logged, in bytes.
 const MAX_SERVER_TEXT: usize = 300;
 
+/// The answers that may be about headers such as a token.
+const SECRET_STATUSES: [StatusCode; 4] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+];
+
 /// Pushes the metrics.
 pub(crate) struct OtlpChannel {
     url: HttpUrl,
@@ -58,8 +68,8 @@ pub(crate) struct OtlpChannel {
     translator: Translator,
     backoff: Backoff,
     counts: PushCounts,
-    /// The result that was logged last; `None` before the first push.
-    logged: Option<PushResult>,
+    /// The outcome that was logged last; `None` before the first push.
+    logged: Option<PushOutcome>,
 }
 
 /// What became of a push.
@@ -82,6 +92,26 @@ impl PushResult {
             Self::Accepted => None,
             Self::Partial(what) | Self::Refused(what) | Self::Failed(what, _) => Some(what),
         }
+    }
+}
+
+/// What became of a push, and the status of the server's answer if there is one.
+#[derive(Debug, Clone)]
+struct PushOutcome {
+    result: PushResult,
+    status: Option<StatusCode>,
+}
+
+impl PushOutcome {
+    /// Whether this is the mistake of another push again. A server may say it in other words each time;
+    /// without an answer, the words are those of this program.
+    fn is_mistake_of(&self, other: &Self) -> bool {
+        let (Some(one), Some(before)) = (self.result.mistake(), other.result.mistake()) else {
+            return false;
+        };
+        discriminant(&self.result) == discriminant(&other.result)
+            && self.status == other.status
+            && (self.status.is_some() || is_same_reason(one, before))
     }
 }
 
@@ -193,10 +223,10 @@ impl OtlpChannel {
         let began = Instant::now();
         let view = Arc::clone(&view.borrow());
         let (body, points) = self.encode(&view, SystemTime::now().into());
-        let result = self.send(body, points).await;
-        self.counts.add(&result);
-        self.log(&result);
-        if let PushResult::Failed(_, retry_after) = result {
+        let outcome = self.send(body, points).await;
+        self.counts.add(&outcome.result);
+        self.log(&outcome);
+        if let PushResult::Failed(_, retry_after) = outcome.result {
             return Instant::now() + self.backoff.next_pause(retry_after);
         }
         self.backoff.reset();
@@ -240,19 +270,30 @@ impl OtlpChannel {
         })
     }
 
-    async fn send(&self, body: Bytes, points: usize) -> PushResult {
+    async fn send(&self, body: Bytes, points: usize) -> PushOutcome {
         let url = &self.url;
         if body.len() > MAX_REQUEST {
             let what = format!("cannot push metrics to {url}: they are longer than 64 MiB");
-            return PushResult::Refused(what);
+            let result = PushResult::Refused(what);
+            return PushOutcome {
+                result,
+                status: None,
+            };
         }
         let mut headers = self.headers.all().clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
         match self.client.post(url, &headers, body).await {
-            Ok(answer) => self.interpret(&answer, points),
+            Ok(answer) => PushOutcome {
+                result: self.interpret(&answer, points),
+                status: Some(answer.status),
+            },
             Err(why) => {
                 let why = self.server_text(&why);
-                PushResult::Failed(format!("cannot push metrics to {url}: {why}"), None)
+                let what = format!("cannot push metrics to {url}: {why}");
+                PushOutcome {
+                    result: PushResult::Failed(what, None),
+                    status: None,
+                }
             }
         }
     }
@@ -264,9 +305,11 @@ impl OtlpChannel {
         if status.is_success() {
             return self.interpret_success(answer, points);
         }
+        // A server may repeat the headers in another form, where it is about them.
+        let is_withheld = SECRET_STATUSES.contains(&status) && !self.headers.is_empty();
         let text = error_text(answer);
         let text = match self.server_text(&text) {
-            text if text.is_empty() => text,
+            text if text.is_empty() || is_withheld => String::new(),
             text => format!(": {text}"),
         };
         let what = format!("cannot push metrics to {url}: the server answers {status}{text}");
@@ -307,12 +350,15 @@ impl OtlpChannel {
         sanitize(self.headers.redact(text.trim()).as_bytes(), MAX_SERVER_TEXT)
     }
 
-    /// Logs a result that differs from the last one in more than numbers.
-    fn log(&mut self, result: &PushResult) {
-        let before = self.logged.replace(result.clone());
-        let mistake_before = before.as_ref().and_then(PushResult::mistake);
-        match (result.mistake(), mistake_before) {
-            (Some(what), Some(before)) if is_same_reason(what, before) => {}
+    /// Logs an outcome that is another than the last one.
+    fn log(&mut self, outcome: &PushOutcome) {
+        let before = self.logged.replace(outcome.clone());
+        let mistake_before = before.as_ref().and_then(|before| before.result.mistake());
+        let is_again = before
+            .as_ref()
+            .is_some_and(|before| outcome.is_mistake_of(before));
+        match (outcome.result.mistake(), mistake_before) {
+            (Some(_), _) if is_again => {}
             (Some(what), _) => log::warn(what),
             (None, Some(_)) => log::info(&format!("metrics are pushed to {} again", self.url)),
             (None, None) if before.is_none() => log::info(&format!(

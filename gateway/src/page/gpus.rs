@@ -24,7 +24,9 @@ pub(super) const TRACES: Section = Section::new("traces", &[], 30, traces);
 pub(super) type Traces = BTreeMap<String, [String; 2]>;
 
 fn traces(context: &mut CallContext, _: &Parameters) -> Result<Document, Problem> {
-    let gpus = context.view.frame.as_ref().map(|it| it.list.gpus.len());
+    let view = context.view();
+    let gpus = view.frame.as_ref().map(|it| it.list.gpus.len());
+    drop(view);
     let mut traces = Traces::new();
     // A map has no lines.
     if gpus.is_some_and(|gpus| gpus < MAP_FROM) {

@@ -114,8 +114,11 @@ pub(super) fn charts(
     page: &Parameters,
     names: &[&str],
 ) -> Result<Document, Problem> {
-    let frame = context.view.frame.clone();
-    let gpus = frame.as_ref().map_or(1, |frame| frame.list.gpus.len());
+    let view = context.view();
+    let list = view.frame.as_ref().map(|frame| &frame.list);
+    let gpus = list.map_or(1, |list| list.gpus.len());
+    let people = list.map(People::new);
+    drop(view);
     let gpus = if names.is_empty() { gpus.max(1) } else { 1 };
     // A gap of a box with many GPUs is no reason to leave GPUs out.
     let buckets = (MAX_CELLS / gpus).clamp(12, MAX_BUCKETS).to_string();
@@ -127,7 +130,6 @@ pub(super) fn charts(
     let asked = ask(page, history::SERIES_PARAMETERS, names, &by_user)?;
     let owners = history::series(context, &asked)?;
     let marks = marks(context, page, names)?;
-    let people = frame.map(|frame| People::new(&frame.list));
     let people = people.as_ref();
     let of_devices = buckets_of(&devices);
     let of_owners = buckets_of(&owners);

@@ -4,7 +4,7 @@
 //! changes nothing.
 
 use super::history::replay_document;
-use crate::daemon::{CallError, DaemonConnection, call};
+use crate::daemon::{CallError, DaemonConnection, call, check_rows};
 use crate::document::{self, Document, RouteAnswer};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
@@ -320,6 +320,7 @@ pub(super) fn plan_kill(context: &mut ActContext<'_>, _: &Parameters, body: &[u8
         let id = id.unwrap_or(PlanId::LAST);
         let page = call!(context.daemon, MoreOfKillPlan { plan: id, start })?;
         plan.targets.extend(page.plan.targets);
+        check_rows(plan.targets.len())?;
         next = advance(start, page.next)?;
     }
     let document = PlannedKill {
@@ -348,7 +349,7 @@ struct ActBody {
 
 /// Carries out a plan that this gateway has shown.
 pub(super) fn kill(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) -> RouteAnswer {
-    let id = parse::<ActBody>(body)?.plan_id.parse::<u64>().ok();
+    let id = plan_number(&parse::<ActBody>(body)?.plan_id);
     let known = id.and_then(|id| Some((id, context.known.plans.get(id)?)));
     let (id, plan) = known.ok_or_else(unknown_plan)?;
     let operation = match call!(context.daemon, Kill { plan: PlanId(id) }) {
@@ -357,6 +358,12 @@ pub(super) fn kill(context: &mut ActContext<'_>, _: &Parameters, body: &[u8]) ->
     };
     context.known.operations.put(operation.0, plan);
     follow(context, operation).map_err(|problem| without_report(&problem, operation))
+}
+
+/// The number of a plan, as this gateway has written it.
+fn plan_number(text: &str) -> Option<u64> {
+    let number = text.parse::<u64>().ok();
+    number.filter(|number| number.to_string() == text)
 }
 
 /// The problem of a plan that cannot be carried out any more.
@@ -409,6 +416,7 @@ fn follow(context: &mut ActContext<'_>, operation: OperationId) -> RouteAnswer {
             return Err(Refusal::Expired.into());
         }
         report.outcomes.extend(page.report.outcomes);
+        check_rows(report.outcomes.len())?;
         next = advance(start, page.next)?;
     }
     let plan = context.known.operations.get(operation.0);
@@ -638,6 +646,14 @@ mod tests {
     use gpukill_proto::kill::{Outcome, ProcessOutcome};
     use gpukill_proto::model::ProcessKey;
     use gpukill_proto::reading::Reading;
+
+    #[test]
+    fn plan_is_named_as_it_was_written() {
+        assert_eq!(plan_number("704"), Some(704));
+        for text in ["+704", "0704", "704 ", "", "-1", "18446744073709551616"] {
+            assert_eq!(plan_number(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn kill_without_its_first_report_names_its_operation() {

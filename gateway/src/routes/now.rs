@@ -2,7 +2,7 @@
 
 use super::{PID, number};
 use crate::calls::CallContext;
-use crate::daemon::call;
+use crate::daemon::{call, check_rows};
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::problem::Problem;
 use gpukill_policy::rogue::advice::{Advice, advice};
@@ -12,7 +12,7 @@ use gpukill_proto::json::{
     ExplainDocument, GuardDocument, HoldersDocument, RecommendationDocument, RulesTextDocument,
     SCHEMA, ScanDocument, StatusDocument,
 };
-use gpukill_proto::model::DeviceId;
+use gpukill_proto::model::{DeviceId, Snapshot};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{MAX_RULES_BYTES, MAX_SCAN_HOURS};
 use gpukill_proto::units::Timestamp;
@@ -75,7 +75,7 @@ pub(crate) fn holders(
 ) -> Result<HoldersDocument, Problem> {
     let selected = parameters
         .text("gpu")
-        .map(|typed| selected_devices(context, typed));
+        .map(|typed| selected_devices(&context.view().current()?.annotated.snapshot, typed));
     let selected = selected.transpose()?;
     // A scan of one device is cheaper than that of all.
     let device = match selected.as_deref() {
@@ -85,10 +85,14 @@ pub(crate) fn holders(
     let mut at = Timestamp::default();
     let mut reports: Vec<HoldersReport> = Vec::new();
     let mut next = Some(0);
+    let mut rows = 0;
     while let Some(start) = next {
         let device = device.clone();
         let page = call!(context.daemon, Holders { device, start })?;
         at = page.at;
+        rows += page.devices.len();
+        rows += page.devices.iter().map(|it| it.device.holders.len()).sum::<usize>();
+        check_rows(rows)?;
         for report in page.devices {
             match reports.last_mut() {
                 Some(last) if last.device.id == report.device.id => {
@@ -107,8 +111,11 @@ pub(crate) fn holders(
 }
 
 /// The ids of the devices that a selector selects.
-fn selected_devices(context: &CallContext, typed: &str) -> Result<Vec<DeviceId>, Problem> {
-    let devices = &context.view.current()?.annotated.snapshot.devices;
+pub(super) fn selected_devices(
+    snapshot: &Snapshot,
+    typed: &str,
+) -> Result<Vec<DeviceId>, Problem> {
+    let devices = &snapshot.devices;
     let names: Vec<DeviceName<'_>> = devices.iter().map(DeviceName::from).collect();
     let chosen = select_devices(typed, &names).map_err(Refusal::from)?;
     let numbered = devices.iter().enumerate();

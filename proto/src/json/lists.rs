@@ -99,15 +99,17 @@ described! {
     }
 }
 
-impl From<ListDocument> for GpuListDocument {
-    fn from(list: ListDocument) -> Self {
+impl GpuListDocument {
+    /// Some GPUs of a list.
+    #[must_use]
+    pub fn new(list: &ListDocument, gpus: Vec<GpuDocument>) -> Self {
         Self {
             schema: list.schema,
-            host: list.host,
-            ts: list.ts,
+            host: list.host.clone(),
+            ts: list.ts.clone(),
             polls: list.polls,
-            backends: list.backends,
-            gpus: list.gpus,
+            backends: list.backends.clone(),
+            gpus,
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::upstream::tests::view;
-use axum::http::StatusCode;
 use std::collections::BTreeMap;
 
 /// The value of a field.
@@ -234,11 +233,15 @@ fn answers_are_understood() {
         (answer(503, PROTOBUF, b"\x12\x04wait"), retried),
         (
             answer(400, PROTOBUF, b"\x08\x03\x12\x05wrong"),
-            refused("the server answers 400 Bad Request: wrong"),
+            refused("the server answers 400 Bad Request"),
         ),
         (
             answer(401, "text/plain", b" no such token: abcdef123\n"),
-            refused("the server answers 401 Unauthorized: no such token: […]"),
+            refused("the server answers 401 Unauthorized"),
+        ),
+        (
+            answer(404, "text/plain", b" no such token: abcdef123\n"),
+            refused("the server answers 404 Not Found: no such token: […]"),
         ),
         (
             answer(500, "text/plain", b"a\x1b[2J"),
@@ -250,6 +253,41 @@ fn answers_are_understood() {
         ),
     ] {
         assert_eq!(channel.interpret(&answer, 9), expected);
+    }
+}
+
+#[test]
+fn text_about_headers_is_logged_only_without_secret_ones() {
+    for (status, is_withheld) in [(400, true), (401, true), (403, true), (407, true), (404, false)] {
+        // A part of the token, which is no word of the header.
+        let refused = answer(status, "text/plain", b"unknown token abcdef12");
+        let logged = |headers: &str| {
+            let result = channel(headers).interpret(&refused, 9);
+            result.mistake().unwrap().contains("unknown token")
+        };
+        let secret = logged("Authorization: Bearer abcdef123\n");
+        assert_eq!((secret, logged("")), (!is_withheld, true), "{status}");
+    }
+}
+
+#[test]
+fn mistake_in_other_words_is_logged_once() {
+    let outcome = |result, status: u16| PushOutcome {
+        result,
+        status: StatusCode::from_u16(status).ok(),
+    };
+    let failed = |what: &str, status| outcome(PushResult::Failed(what.into(), None), status);
+    let refused = |what: &str, status| outcome(PushResult::Refused(what.into()), status);
+    for (one, other, is_same) in [
+        (failed("reason a", 503), failed("reason b", 503), true),
+        (failed("a", 503), failed("a", 502), false),
+        (refused("a", 400), failed("a", 400), false),
+        // Without an answer.
+        (failed("for 9 s", 0), failed("for 10 s", 0), true),
+        (failed("refused", 0), failed("timed out", 0), false),
+        (failed("a", 503), outcome(PushResult::Accepted, 200), false),
+    ] {
+        assert_eq!(one.is_mistake_of(&other), is_same, "{one:?} {other:?}");
     }
 }
 

@@ -186,7 +186,8 @@ fn documents_fit_their_schemas() {
     checker.assert_valid("CellsDocument", &cells);
     assert_eq!(cells["models"], json!(["NVIDIA H100"]));
     assert_eq!(cells["model"], json!([0]));
-    let gpus = serde_json::to_value(GpuListDocument::from(list.clone())).unwrap();
+    let gpus = GpuListDocument::new(&list, list.gpus.clone());
+    let gpus = serde_json::to_value(gpus).unwrap();
     checker.assert_valid("GpuListDocument", &gpus);
     let procs = serde_json::to_value(ProcessListDocument::from(list)).unwrap();
     checker.assert_valid("ProcessListDocument", &procs);

@@ -103,7 +103,7 @@ fn other_users_cannot_lock_the_owner_out() {
     let address = gateway.address();
     let wrong = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\n\r\n");
     for request in ["", &wrong] {
-        let held: Vec<_> = (0..140)
+        let held: Vec<_> = (0..520)
             .map(|_| {
                 let mut connection = gateway.connect();
                 // The gateway may have closed it for others.

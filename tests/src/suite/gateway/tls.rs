@@ -98,7 +98,7 @@ fn handshakes_that_do_not_go_on_make_room() {
     eventually("the gateway is ready", || {
         (status(&test_box, &gateway, "/-/ready", "") == Ok(200)).then_some(())
     });
-    let _silent: Vec<_> = (0..140).map(|_| gateway.connect()).collect();
+    let _silent: Vec<_> = (0..520).map(|_| gateway.connect()).collect();
     for _ in 0..5 {
         assert_eq!(status(&test_box, &gateway, "/metrics", &token), Ok(200));
     }
