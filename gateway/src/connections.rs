@@ -28,7 +28,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, watch};
@@ -50,13 +50,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most new connections at once. Far more than arrive before the first of them is read, so that
 /// all clients may connect again at once after a restart.
 const MAX_NEW_CONNECTIONS: usize = 128;
-
-/// The most new connections of the loopback addresses, which all users of the host share.
-const MAX_NEW_SHARED: usize = 512;
-
-/// How long a new connection of a loopback address keeps its place. A client behind a tunnel connects
-/// some time before its first request.
-const MIN_NEW_TIME: Duration = Duration::from_secs(1);
 
 /// The bits of an IPv6 address that name its network. A host has as many addresses in it as it likes.
 const IPV6_NETWORK: u128 = u128::MAX << 64;
@@ -96,19 +89,6 @@ impl Peer {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
             address => address,
         })
-    }
-
-    /// Whether all users of the host may be this peer.
-    fn is_shared(self) -> bool {
-        self == Self::Address(Ipv4Addr::LOCALHOST.into())
-    }
-
-    /// The most new connections of this peer and of those that have a limit in common with it.
-    fn max_new(self) -> usize {
-        match self.is_shared() {
-            true => MAX_NEW_SHARED,
-            false => MAX_NEW_CONNECTIONS,
-        }
     }
 
     /// The user with this id, where people have these ranges of ids.
@@ -348,11 +328,6 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        // One that floods a shared address waits here, and so do others that connect to it.
-        tokio::select! {
-            _ = stop.changed() => break,
-            () = gateway.slots.wait_for_room(peer) => {}
-        }
         let connection = Connection::open(&gateway.slots, peer);
         let (gateway, policy, stop) = (Arc::clone(&gateway), policy.clone(), stop.clone());
         connections.spawn(run(stream, gateway, policy, connection, stop));
@@ -475,8 +450,6 @@ pub(crate) struct ConnectionSlots {
     open: Mutex<OpenConnections>,
     /// The connections that were one too many, and those that were closed for others.
     refused: AtomicU64,
-    /// Notified when a new connection ends, or becomes one of a caller.
-    left: Notify,
 }
 
 #[derive(Default)]
@@ -489,7 +462,6 @@ struct OpenConnections {
 struct OpenConnection {
     peer: Peer,
     is_new: bool,
-    since: Instant,
     /// The requests that are not answered to their end, and the streams.
     requests: usize,
     closing: Arc<Notify>,
@@ -528,7 +500,6 @@ impl ConnectionSlots {
             max_per_peer: settings.max_peer_connections,
             open: Mutex::default(),
             refused: AtomicU64::default(),
-            left: Notify::new(),
         }
     }
 
@@ -542,23 +513,6 @@ impl ConnectionSlots {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Waits until a new connection of this peer finds a place, at most [`MIN_NEW_TIME`].
-    async fn wait_for_room(&self, peer: Peer) {
-        let until = Instant::now() + MIN_NEW_TIME;
-        loop {
-            let now = Instant::now();
-            let left = self.lock().time_without_room(peer, now);
-            let left = left.min(until.saturating_duration_since(now));
-            if left.is_zero() {
-                return;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(left) => {}
-                () = self.left.notified() => {}
-            }
-        }
-    }
-
     fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -569,23 +523,11 @@ impl ConnectionSlots {
 }
 
 impl OpenConnections {
-    /// How long the oldest new connection of a peer that all users share keeps its place; zero if there
-    /// is a free one. Other peers close none but their own.
-    fn time_without_room(&self, peer: Peer, now: Instant) -> Duration {
-        let mut all = self.all.values().filter(|it| it.is_new && it.peer == peer);
-        let is_full = peer.is_shared() && all.clone().count() >= peer.max_new();
-        match all.next().filter(|_| is_full) {
-            Some(oldest) => MIN_NEW_TIME.saturating_sub(now.saturating_duration_since(oldest.since)),
-            None => Duration::ZERO,
-        }
-    }
-
-    /// Closes a new connection if there are too many with the limit of this peer: the oldest of the peer
-    /// that has the most. Returns whether there were.
-    fn make_room(&mut self, peer: Peer) -> bool {
-        let mut of_peers = self.count_by_peer(true);
-        of_peers.retain(|other, _| other.is_shared() == peer.is_shared());
-        if of_peers.values().sum::<usize>() <= peer.max_new() {
+    /// Closes a new connection if there are too many: the oldest of the peer that has the most.
+    /// Returns whether there were.
+    fn make_room(&mut self) -> bool {
+        let of_peers = self.count_by_peer(true);
+        if of_peers.values().sum::<usize>() <= MAX_NEW_CONNECTIONS {
             return false;
         }
         let most = of_peers.values().max();
@@ -640,12 +582,11 @@ impl Connection {
         let opened = OpenConnection {
             peer,
             is_new: true,
-            since: Instant::now(),
             requests: 0,
             closing: Arc::clone(&closing),
         };
         open.all.insert(number, opened);
-        let has_closed = open.make_room(peer);
+        let has_closed = open.make_room();
         drop(open);
         if has_closed {
             slots.count_refused();
@@ -688,7 +629,6 @@ impl Connection {
         match open.all.get_mut(&self.number).filter(|_| has_room) {
             Some(own) => {
                 own.is_new = false;
-                self.slots.left.notify_one();
                 Ok(())
             }
             None => {
@@ -720,7 +660,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.slots.lock().all.remove(&self.number);
-        self.slots.left.notify_one();
     }
 }
 
@@ -911,45 +850,6 @@ mod tests {
         let another = Connection::open(&slots, Peer::User(1));
         assert!(another.admit().is_ok());
         assert!(owner.admit().is_ok());
-    }
-
-    #[test]
-    fn new_connection_of_a_shared_address_keeps_its_place_for_a_second() {
-        let slots = slots(10, 10);
-        let shared = Peer::of_address(Ipv4Addr::LOCALHOST.into());
-        let all: Vec<_> = (0..MAX_NEW_SHARED)
-            .map(|_| Connection::open(&slots, shared))
-            .collect();
-        let since = slots.lock().all.values().next().unwrap().since;
-        let time = |peer, seconds| {
-            let now = since + Duration::from_secs(seconds);
-            slots.lock().time_without_room(peer, now)
-        };
-        assert_eq!(time(shared, 0), MIN_NEW_TIME);
-        assert_eq!(time(shared, 1), Duration::ZERO);
-        // Users of the Unix socket have places of their own, and close none of these.
-        assert_eq!(time(Peer::User(1), 0), Duration::ZERO);
-        let _users: Vec<_> = (0..200)
-            .map(|_| Connection::open(&slots, Peer::User(1)))
-            .collect();
-        assert!(!all.iter().any(|it| is_closed(it)));
-        let _another = Connection::open(&slots, shared);
-        assert!(is_closed(&all[0]) && !is_closed(&all[1]));
-        // A request frees a place.
-        assert!(all[1].admit().is_ok());
-        assert_eq!(time(shared, 0), Duration::ZERO);
-    }
-
-    #[tokio::test]
-    async fn free_place_is_not_waited_for() {
-        let slots = slots(10, 10);
-        let shared = Peer::of_address(Ipv4Addr::LOCALHOST.into());
-        let mut all: Vec<_> = (0..MAX_NEW_SHARED)
-            .map(|_| Connection::open(&slots, shared))
-            .collect();
-        all.truncate(MAX_NEW_SHARED - 1);
-        assert!(slots.wait_for_room(shared).now_or_never().is_some());
-        assert!(slots.wait_for_room(Peer::User(1)).now_or_never().is_some());
     }
 
     #[test]
