@@ -4,8 +4,8 @@
 
 use crate::problem::{Problem, exit_code};
 use crate::tokens::{TokenDigest, Tokens};
-use axum::http::header::{AUTHORIZATION, HeaderMap};
 use axum::http::StatusCode;
+use axum::http::header::{AUTHORIZATION, HeaderMap};
 use gpukill_proto::units::Timestamp;
 
 /// What a caller may see, from the least to the most.

@@ -345,10 +345,7 @@ impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
 
 type BoxedStream = Box<dyn Stream + Unpin>;
 
-async fn accept(
-    listener: &Listener,
-    ranges: &[(u32, u32)],
-) -> io::Result<(BoxedStream, Peer)> {
+async fn accept(listener: &Listener, ranges: &[(u32, u32)]) -> io::Result<(BoxedStream, Peer)> {
     let (stream, peer): (BoxedStream, Peer) = match listener {
         Listener::Tcp(listener) => {
             let (stream, address) = listener.accept().await?;
@@ -555,8 +552,7 @@ impl OpenConnections {
             return false;
         }
         let all = self.all.iter();
-        let of_largest =
-            all.filter(|(_, it)| !it.is_new && of_peers.get(&it.peer) == Some(&most));
+        let of_largest = all.filter(|(_, it)| !it.is_new && of_peers.get(&it.peer) == Some(&most));
         let first = of_largest.min_by_key(|(number, it)| (it.requests > 0, **number));
         let first = first.map(|(number, _)| *number);
         self.remove(first)

@@ -329,7 +329,10 @@ mod tests {
         assert!(check_rows(MAX_ROWS).is_ok());
         let error = check_rows(MAX_ROWS + 1).unwrap_err();
         assert!(error.to_string().contains("more than 20000 rows"));
-        assert_eq!(Problem::from(error).status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            Problem::from(error).status(),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
     }
 
     #[test]

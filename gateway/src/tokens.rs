@@ -241,7 +241,10 @@ fn parse(text: &str) -> Result<Vec<KnownToken>, String> {
                     let Some(token) = parse_entry(entry, &mut mistakes) else {
                         continue;
                     };
-                    if known.iter().any(|it: &KnownToken| it.digest == token.digest) {
+                    if known
+                        .iter()
+                        .any(|it: &KnownToken| it.digest == token.digest)
+                    {
                         let what = "another entry has the same sha256";
                         mistakes.push((entry.span().start, what.to_owned()));
                     }

@@ -128,9 +128,8 @@ mod tests {
     fn processes_are_those_of_the_list() {
         let mut annotated = snapshot(Timestamp(0));
         let device = annotated.snapshot.devices[0].id.clone();
-        let process = |pid| {
-            GpuProcess::unknown(device.clone(), pid, Timestamp(0), &Reading::Unsupported)
-        };
+        let process =
+            |pid| GpuProcess::unknown(device.clone(), pid, Timestamp(0), &Reading::Unsupported);
         annotated.snapshot.processes = [7, 8].map(process).to_vec();
         let frame = Frame::new(1, annotated).unwrap();
         let listed = |query| {

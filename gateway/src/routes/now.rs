@@ -91,7 +91,11 @@ pub(crate) fn holders(
         let page = call!(context.daemon, Holders { device, start })?;
         at = page.at;
         rows += page.devices.len();
-        rows += page.devices.iter().map(|it| it.device.holders.len()).sum::<usize>();
+        rows += page
+            .devices
+            .iter()
+            .map(|it| it.device.holders.len())
+            .sum::<usize>();
         check_rows(rows)?;
         for report in page.devices {
             match reports.last_mut() {
@@ -111,10 +115,7 @@ pub(crate) fn holders(
 }
 
 /// The ids of the devices that a selector selects.
-pub(super) fn selected_devices(
-    snapshot: &Snapshot,
-    typed: &str,
-) -> Result<Vec<DeviceId>, Problem> {
+pub(super) fn selected_devices(snapshot: &Snapshot, typed: &str) -> Result<Vec<DeviceId>, Problem> {
     let devices = &snapshot.devices;
     let names: Vec<DeviceName<'_>> = devices.iter().map(DeviceName::from).collect();
     let chosen = select_devices(typed, &names).map_err(Refusal::from)?;

@@ -258,7 +258,13 @@ fn answers_are_understood() {
 
 #[test]
 fn text_about_headers_is_logged_only_without_secret_ones() {
-    for (status, is_withheld) in [(400, true), (401, true), (403, true), (407, true), (404, false)] {
+    for (status, is_withheld) in [
+        (400, true),
+        (401, true),
+        (403, true),
+        (407, true),
+        (404, false),
+    ] {
         // A part of the token, which is no word of the header.
         let refused = answer(status, "text/plain", b"unknown token abcdef12");
         let logged = |headers: &str| {
