@@ -468,13 +468,25 @@ mod tests {
         let mut whole = command();
         whole.build();
         for (path, command) in commands(&whole, "") {
-            let most = match path.as_str() {
-                // They have an option for each of their keys.
-                "gpukillctl guard rule set" | "gpukillctl guard group set" => 100,
-                _ => 55,
-            };
-            let help = command.term_width(100).render_help().to_string();
-            assert!(help.lines().count() <= most, "{path}: {help}");
+            let mut command = command.term_width(100);
+            let short = command.render_help().to_string();
+            assert!(short.lines().count() <= 55, "{path}: {short}");
+            let rare = command.get_arguments().filter(|it| !it.is_hide_set());
+            let rare = rare.filter(|it| it.is_hide_short_help_set());
+            let rare: Vec<String> = rare
+                .filter_map(|it| Some(format!("--{} ", it.get_long()?)))
+                .collect();
+            let is_short = ["guard rule set", "guard group set"]
+                .iter()
+                .any(|it| path == format!("gpukillctl {it}"));
+            assert_eq!(is_short, !rare.is_empty(), "{path}: {rare:?}");
+            let hint = format!("\nAll options of this command: {path} --help");
+            assert_eq!(short.trim_end().ends_with(&hint), is_short, "{short}");
+            let long = command.render_long_help().to_string();
+            for option in rare {
+                assert!(!short.contains(&option), "{option}: {short}");
+                assert!(long.contains(&option), "{option}: {long}");
+            }
         }
     }
 

@@ -48,7 +48,14 @@ pub(super) fn with_examples(command: Command, path: &[&str]) -> Command {
         .iter()
         .map(|Example { line, effect: does }| format!("  gpukillctl {line}\n      {does}\n"))
         .collect::<String>();
-    command.after_help(format!("Examples:\n{lines}\n{GLOBALS_HINT}"))
+    let long = format!("Examples:\n{lines}\n{GLOBALS_HINT}");
+    let is_rare = |it: &clap::Arg| it.is_hide_short_help_set() && !it.is_hide_set();
+    if !command.get_arguments().any(is_rare) {
+        return command.after_help(long);
+    }
+    let path = path.join(" ");
+    let short = format!("{long}\nAll options of this command: gpukillctl {path} --help");
+    command.after_help(short).after_long_help(long)
 }
 
 /// Shown below the help of each command.

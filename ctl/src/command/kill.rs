@@ -4,6 +4,7 @@
 mod follow;
 mod next_step;
 mod request;
+mod unknown_names;
 
 use super::follow::{carry_out, final_exit};
 use super::{confirm, list, now, open_connection, scan_line, scan_timeout};
@@ -25,6 +26,7 @@ use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{KillPlan, KillPlanPage, KillRequest, KillSelector, PlanId};
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
+use unknown_names::unknown_names;
 
 pub(crate) fn run(args: &Kill, settings: &Settings) -> Result<Exit, Error> {
     let request = request::request(args, settings)?;
@@ -182,7 +184,7 @@ fn selects_nothing(failure: &Error, selector: &KillSelector) -> bool {
 }
 
 /// The error when nothing matched. When a driver fails, the missing processes may be its own,
-/// and the error states that. It names a user that does not exist.
+/// and the error states that. It names a job, a container and a user that do not exist.
 fn no_match_error(
     failure: Error,
     request: KillRequest,
@@ -201,7 +203,10 @@ fn no_match_error(
             .as_deref()
             .and_then(|it| compile_pattern(it).ok()),
     };
-    let doubt = list::undecided_error(&selection, daemon, settings.request_timeout());
+    let snapshot = list::newest_snapshot(daemon, settings.request_timeout());
+    let processes = snapshot.as_ref().map(|it| it.processes.as_slice());
+    let mut unknown = unknown_names(selector, processes.unwrap_or_default());
+    let doubt = snapshot.and_then(|it| list::undecided_error(&selection, it));
     if settings.output_format == Format::Json {
         // As for `list`: programs get a document whatever the verdict.
         let plan = KillPlan {
@@ -212,10 +217,11 @@ fn no_match_error(
         print_plan(&plan, PlanDetail::All, settings)?;
     }
     let user = selection.user.as_deref();
-    let unknown_user = user.and_then(list::user_lookup::unknown_user);
-    Ok(match (doubt, unknown_user) {
-        (Some(doubt), _) => Error::Vendor(format!("{failure}; {doubt}")),
-        (None, Some(user)) => Error::NoMatch(format!("{failure}: no user is called {user}")),
-        (None, None) => failure,
+    let user = user.and_then(list::user_lookup::unknown_user);
+    unknown.extend(user.map(|user| format!("no user is called {user}")));
+    Ok(match doubt {
+        Some(doubt) => Error::Vendor(format!("{failure}; {doubt}")),
+        None if unknown.is_empty() => failure,
+        None => Error::NoMatch(format!("{failure}: {}", unknown.join("; "))),
     })
 }

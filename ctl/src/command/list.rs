@@ -216,14 +216,15 @@ pub(super) fn select_devices(
 
 /// Why the selection cannot be decided, if so: a driver that fails may have the missing devices
 /// or processes.
-pub(super) fn undecided_error(
-    selection: &SnapshotFilter,
-    daemon: &Daemon,
-    timeout: RequestTimeout,
-) -> Option<Error> {
-    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout).ok()?;
+pub(super) fn undecided_error(selection: &SnapshotFilter, snapshot: Snapshot) -> Option<Error> {
     let verdict = select_part(snapshot, selection, &user_lookup::unknown_user).verdict;
     verdict.filter(|failure| matches!(failure, Error::Vendor(_)))
+}
+
+/// The newest snapshot; `None` if the daemon does not answer.
+pub(super) fn newest_snapshot(daemon: &Daemon, timeout: RequestTimeout) -> Option<Snapshot> {
+    let annotated = first_snapshot(daemon, timeout).ok()?;
+    Some(annotated.snapshot)
 }
 
 /// The newest snapshot. Waits for the first poll of a daemon that just started.

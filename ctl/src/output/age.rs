@@ -61,9 +61,17 @@ impl AgeColumn {
 
     /// The legend of the column, below the table.
     pub(crate) fn legend(self, style: &OutputStyle) -> Vec<Line> {
+        self.lines(" ~ the last value known; AGE is how old it is", style)
+    }
+
+    /// The legend of a table without room for the column.
+    pub(crate) fn legend_without_column(self, style: &OutputStyle) -> Vec<Line> {
+        self.lines(" ~ the last value known; a wider table has its age", style)
+    }
+
+    fn lines(self, legend: &'static str, style: &OutputStyle) -> Vec<Line> {
         match self {
             Self::Needed => {
-                let legend = " ~ the last value known; AGE is how old it is";
                 let legend = Line::with_tone(legend, Tone::Faint);
                 vec![Line::default(), legend.cut(style.width, style.symbols)]
             }

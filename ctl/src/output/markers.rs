@@ -29,6 +29,13 @@ impl<'a> RuleColumn<'a> {
         !find_marks(process, self.0).is_empty()
     }
 
+    /// The broken rules without an end: `idle`, `memory +1`; `None` if there are none.
+    pub(super) fn kinds(self, process: &GpuProcess) -> Option<String> {
+        let marks = find_marks(process, self.0);
+        let first = marks.first()?;
+        Some(kind_text(first, marks.len() - 1))
+    }
+
     pub(super) fn cell(self, process: &GpuProcess, now: Timestamp, style: &OutputStyle) -> Cell {
         let marks = find_marks(process, self.0);
         match marks.first() {
@@ -41,19 +48,24 @@ impl<'a> RuleColumn<'a> {
     }
 }
 
+/// `idle`; `memory +1` for two rules.
+fn kind_text(mark: &ViolationMark, more: usize) -> String {
+    let kind = mark.rule.kind.name();
+    match more {
+        0 => kind.to_owned(),
+        more => format!("{kind} +{more}"),
+    }
+}
+
 /// `idle, would end 14:37`; `memory +1, 1 ends 14:37` for two rules, when one of several jobs
 /// is ended; `idle, would have ended 14:03` for a simulated end. On a narrow terminal only the end,
 /// if there is one: `guard violations` has the rules.
 fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputStyle) -> String {
-    let kind = mark.rule.kind.name();
-    let more = match more {
-        0 => String::new(),
-        more => format!(" +{more}"),
-    };
+    let kind = kind_text(mark, more);
     let minute = |at| time_or_weekday(at, now, "%H:%M", style);
     let with_end = |end: String| match style.density() {
         Density::Compact => end,
-        Density::Full => format!("{kind}{more}, {end}"),
+        Density::Full => format!("{kind}, {end}"),
     };
     if let Some(at) = mark.would_have_ended_at {
         return with_end(format!("{WOULD_HAVE_ENDED} {}", minute(at)));
@@ -61,7 +73,7 @@ fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputSt
     // The deadline passed without a job that could be ended.
     let deadline = mark.deadline.filter(|deadline| *deadline > now);
     let Some(deadline) = deadline else {
-        return format!("{kind}{more}");
+        return kind;
     };
     let ends = match mark.is_sole {
         true => ends_text(mark.mode).to_owned(),

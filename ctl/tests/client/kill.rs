@@ -286,6 +286,10 @@ fn no_match_exits_8_and_failed_driver_2() {
             "kill --user no-such-person",
             ": no user is called no-such-person",
         ),
+        (
+            "kill --job train.service --container web",
+            ": no known job is called train.service; no known container is called web",
+        ),
     ] {
         let output = run(&daemon.socket, arguments);
         let expected = format!("gpukillctl: {nobody}{why}\n");

@@ -1,5 +1,6 @@
 //! The client over the real daemon, as people and programs use it.
 
+mod examples;
 mod exit_codes;
 mod five_gpu_box;
 mod screens;

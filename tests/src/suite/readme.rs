@@ -5,6 +5,7 @@ use clap::error::ErrorKind;
 use gpukill_tests::harness::{TestBox, TestProcess};
 use gpukillctl::args::Cli;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -118,4 +119,41 @@ fn words(line: &str) -> Option<Vec<String>> {
         _ => vec![part.to_owned()],
     });
     Some(words.collect())
+}
+
+/// The options of gpu-kill 0.1, from the command reference in its `DETAILED.md`, with `--dry-run`,
+/// `--safe` and `--open` from its `--help`.
+const OPTIONS_OF_GPU_KILL: &str = "
+    all audit audit-hours audit-process audit-summary audit-user batch config containers details
+    dry-run filter force gpu guard guard-add-gpu guard-add-group guard-add-user guard-config
+    guard-disable guard-dry-run guard-enable guard-enforce guard-export-config
+    guard-gpu-allowed-users guard-gpu-memory-limit guard-gpu-reserved-memory
+    guard-gpu-utilization-limit guard-group-members guard-group-memory-limit
+    guard-group-process-limit guard-group-utilization-limit guard-import-config guard-memory-limit
+    guard-process-limit guard-remove-gpu guard-remove-group guard-remove-user guard-test-policies
+    guard-toggle-dry-run guard-utilization-limit help kill list log-level open output pid
+    register-node remote reset rogue rogue-confidence-threshold rogue-config
+    rogue-duration-threshold rogue-export-config rogue-import-config rogue-memory-threshold
+    rogue-unwhitelist-process rogue-unwhitelist-user rogue-utilization-threshold
+    rogue-whitelist-process rogue-whitelist-user safe server server-host server-port ssh-key
+    ssh-password ssh-port ssh-timeout ssh-user timeout-secs vendor version watch";
+
+#[test]
+fn every_option_of_gpu_kill_is_documented() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/from-gpu-kill.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut documented = BTreeSet::new();
+    for title in ["\n## Commands\n", "\n## Options\n"] {
+        let (_, section) = page.split_once(title).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for row in section.lines().filter(|line| line.starts_with("| ")) {
+            // The first cell is gpu-kill's; the last one must say something.
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            assert!(cells.len() == 2 && !cells[1].is_empty(), "{row}");
+            let words = cells[0].split([' ', '`', ',']);
+            documented.extend(words.filter_map(|word| word.strip_prefix("--")));
+        }
+    }
+    let theirs: BTreeSet<&str> = OPTIONS_OF_GPU_KILL.split_whitespace().collect();
+    assert_eq!(documented, theirs);
 }

@@ -155,6 +155,11 @@ const OPTIONS: &str = "\
 --message TEXT A message of your own to users who break the rule
 ";
 
+/// Options that few need: `--help` lists them, and `-h` leaves them out to fit a screen.
+const RARE_OPTIONS: &str = "--idle-with-connections --idle-cpu-below --waste-min-memory \
+    --waste-hours --runaway-minutes --runaway-orphaned --growth-hours --rogue-threats \
+    --except-users --slurm-accounts --kubernetes-namespaces --images";
+
 /// The typed options that set a key, each with its value.
 #[derive(Debug)]
 struct KeyOptions(Vec<(&'static str, String)>);
@@ -168,7 +173,9 @@ impl Args for KeyOptions {
                 "mode" => MODE_HELP,
                 _ => help,
             };
-            Arg::new(name).long(name).value_name(value).help(help)
+            let is_rare = RARE_OPTIONS.split(' ').any(|rare| rare == option);
+            let shown = Arg::new(name).long(name).value_name(value).help(help);
+            shown.hide_short_help(is_rare)
         }))
     }
 
@@ -282,6 +289,9 @@ mod tests {
         }
         for kind in PolicyKind::ALL {
             assert!(options_for(kind).count() >= 5, "{kind:?}");
+        }
+        for rare in RARE_OPTIONS.split(' ') {
+            assert!(key_options().any(|[option, ..]| option == rare), "{rare}");
         }
     }
 

@@ -44,7 +44,7 @@ fn typed_names(list: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A typed name, with the most similar of the known ones.
-fn name_with_closest(typed: &str, known: &[String]) -> String {
+pub(in crate::command) fn name_with_closest(typed: &str, known: &[String]) -> String {
     let line = |name: &str| sanitize(name.as_bytes(), 80);
     match closest_name(typed, known.iter().map(String::as_str)) {
         Some(near) => format!("{} (did you mean {}?)", line(typed), line(near)),

@@ -15,7 +15,7 @@ use crate::output::style::{Density, OutputStyle, Symbols};
 use crate::output::table::{Cell, Row, Table};
 use crate::output::text::{Line, Tone, escaped};
 use crate::output::value::{percent_cell, reading, size_cell};
-use columns::ProcessColumn;
+use columns::{MarkLayout, ProcessColumn};
 use gpukill_proto::collect::{IntoMap as _, SortIndirect as _};
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -35,18 +35,25 @@ pub(in crate::output) fn table(
         snapshot, guard, ..
     } = annotated;
     let processes = snapshot.processes.iter();
-    let markers = MarkerColumns {
+    let choice = &view.process_columns;
+    let mut markers = MarkerColumns {
         age: AgeColumn::for_ages(processes.flat_map(|process| ages(process, view))),
         rule: RuleColumn::new(guard, &snapshot.processes),
         rogue: RogueColumn::new(annotated),
+        are_merged: false,
     };
+    markers.are_merged = style.density() == Density::Compact
+        && markers.rule.is_needed()
+        && markers.rogue.is_needed()
+        && !choice.has_requested("rule")
+        && !choice.has_requested("rogue");
     let shown = ProcessTable {
         snapshot,
         view,
-        columns: view.process_columns.shown(|column| match column {
+        columns: choice.shown(|column| match column {
             "age" => markers.age == AgeColumn::Needed,
             "rule" => markers.rule.is_needed(),
-            "rogue" => markers.rogue.is_needed(),
+            "rogue" => markers.rogue.is_needed() && !markers.are_merged,
             "where" => !view.containers,
             "container" => view.containers,
             _ => true,
@@ -55,16 +62,22 @@ pub(in crate::output) fn table(
         now,
         style,
     };
-    let marks = usize::from(shown.has("rule")) + usize::from(shown.has("rogue"));
+    let marks = match (shown.has("rule"), shown.has("rogue")) {
+        (true, _) if markers.are_merged => MarkLayout::Merged,
+        (true, true) => MarkLayout::Both,
+        (true, false) => MarkLayout::Rule,
+        (false, true) => MarkLayout::Rogue,
+        (false, false) => MarkLayout::Unmarked,
+    };
     let columns = shown.columns.iter().enumerate().map(|(at, it)| {
         let column = it.column(style, marks);
-        match view.process_columns.has_requested(it.name()) {
+        match choice.has_requested(it.name()) {
             true => column.as_requested(at),
             false => column,
         }
     });
     let mut table = Table::new(columns.collect());
-    if view.process_columns.is_request() {
+    if choice.is_request() {
         table = table.with_empty_columns();
     }
     let rows = match view.sort {
@@ -79,13 +92,14 @@ pub(in crate::output) fn table(
         table.push(row);
     }
     let mut lines = table.lines(style);
-    if shown.has("age") {
-        lines.extend(markers.age.legend(style));
+    let mut columns = shown.columns.iter();
+    if let Some(at) = columns.position(|column| column.name() == "age") {
+        lines.extend(match table.dropped_columns(style).contains(&at) {
+            true => markers.age.legend_without_column(style),
+            false => markers.age.legend(style),
+        });
     }
-    lines.extend(
-        view.process_columns
-            .dropped_lines(&table, &shown.columns, style),
-    );
+    lines.extend(choice.dropped_lines(&table, &shown.columns, style));
     lines
 }
 
@@ -95,6 +109,8 @@ struct MarkerColumns<'a> {
     age: AgeColumn,
     rule: RuleColumn<'a>,
     rogue: RogueColumn<'a>,
+    /// Whether a narrow table shows rules and rogues in one column.
+    are_merged: bool,
 }
 
 impl MarkerColumns<'_> {

@@ -29,27 +29,49 @@ impl NamedColumn for ProcessColumn {
     }
 }
 
+/// The columns of marks in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MarkLayout {
+    Unmarked,
+    Rule,
+    Rogue,
+    Both,
+    /// Both in the column of rules.
+    Merged,
+}
+
 impl ProcessColumn {
-    /// The column, for a table with this number of columns of marks.
-    pub(super) fn column(&self, style: &OutputStyle, markers: usize) -> Column {
+    /// The column, for a table with these columns of marks. COMMAND has thirty letters from 80
+    /// columns on.
+    pub(super) fn column(&self, style: &OutputStyle, marks: MarkLayout) -> Column {
+        use MarkLayout::{Both, Merged, Rogue, Rule, Unmarked};
         // Less than the usual width of a terminal.
         let is_tiny = matches!(style.width, Some(..80));
-        let when_narrow = match (self.name, style.density(), markers) {
-            // With both marks, a narrow terminal has room for the program alone, or the pid has to
-            // do.
-            ("command", Density::Compact, 2..) => WhenNarrow::ShrinksThenGoes(8, 5),
-            ("command", _, 1) if is_tiny => WhenNarrow::Shrinks(12),
-            ("command", _, 0) if is_tiny => WhenNarrow::Shrinks(26),
+        let when_narrow = match (self.name, style.density(), marks) {
+            // Both were requested: the pid has to do.
+            ("command", Density::Compact, Both) => WhenNarrow::ShrinksThenGoes(8, 5),
+            ("command", _, Rule | Rogue | Merged) if is_tiny => WhenNarrow::Shrinks(12),
+            ("command", _, Unmarked) if is_tiny => WhenNarrow::Shrinks(26),
+            // `rogue, waste`
+            ("rule", _, Merged) => WhenNarrow::Shrinks(12),
             // `1 would end 14:03`
             ("rule", Density::Compact, _) => WhenNarrow::Shrinks(17),
             // `memory, 1 would end 14:03`
-            ("rule", Density::Full, 2..) => WhenNarrow::Shrinks(25),
-            ("user", Density::Full, 2..) => WhenNarrow::Shrinks(7),
+            ("rule", Density::Full, Both) => WhenNarrow::Shrinks(25),
+            ("user", Density::Full, Both) => WhenNarrow::Shrinks(7),
+            ("user", Density::Compact, Rule | Merged) => WhenNarrow::Shrinks(6),
             // `critical crypto miner`; when the rule needs the room, `critical`.
-            ("rogue", Density::Full, 0 | 1) => WhenNarrow::Shrinks(21),
+            ("rogue", Density::Full, Rogue) => WhenNarrow::Shrinks(21),
+            // The sign ~ before the value stays.
+            ("age", _, Rule | Rogue | Both | Merged) => WhenNarrow::Goes(5),
             _ => self.column.when_narrow,
         };
+        let title = match (self.name, marks) {
+            ("rule", Merged) => "MARKS",
+            _ => self.column.title,
+        };
         Column {
+            title,
             when_narrow,
             ..self.column
         }
@@ -89,8 +111,10 @@ columns! {
         or_placeholder(row.markers.age.cell(ages, symbols), symbols)
     };
     // Wide enough for `memory, would have ended 12:32`.
-    left "rule" "RULE" Shrinks(30) =>
-        |row| row.markers.rule.cell(row.process, row.taken_at, row.style);
+    left "rule" "RULE" Shrinks(30) => |row| match row.markers.are_merged {
+        true => merged_marks(row),
+        false => row.markers.rule.cell(row.process, row.taken_at, row.style),
+    };
     left "rogue" "ROGUE" Shrinks(9) =>
         |row| row.markers.rogue.cell(row.process, row.style.symbols);
     // Enough for a scheduler's job, and for the beginning of other names.
@@ -117,6 +141,23 @@ columns! {
         |row| reading(&row.process.connections, ToString::to_string);
     left "executable" "EXECUTABLE" Stays => |row| text(row, &row.process.executable);
 }
+
+/// What is wrong with a process in few letters: `rogue`, `idle`, `rogue, memory`.
+fn merged_marks(row: &ProcessRow<'_>) -> Cell {
+    let rogue = row.markers.rogue.cell(row.process, row.style.symbols);
+    let rules = row.markers.rule.kinds(row.process);
+    match (row.markers.rogue.is_marked(row.process), rules) {
+        (false, None) => rogue,
+        (false, Some(rules)) => Cell::with_tone(rules, Tone::Doubtful),
+        (true, Some(rules)) if !rules.starts_with(ROGUE) => {
+            Cell::with_tone(format!("{ROGUE}, {rules}"), rogue.tone)
+        }
+        (true, _) => Cell::with_tone(ROGUE, rogue.tone),
+    }
+}
+
+/// Stands for a suspicious process; a rule against such processes has the same name.
+const ROGUE: &str = "rogue";
 
 /// The cell of a column that has no marks, if it was requested.
 fn or_placeholder(cell: Option<Cell>, symbols: Symbols) -> Cell {
