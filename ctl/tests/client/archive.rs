@@ -772,7 +772,7 @@ fn other_programs_read_the_files() {
         ("pyarrow", pyarrow, "48 timestamp[ms, tz=UTC] 688.125\n"),
         ("pandas, pyarrow", pandas, "48 688.125\n"),
         ("duckdb", duckdb, "48 TIMESTAMP WITH TIME ZONE 688.125\n"),
-        ("duckdb", documented, "2\n1\n"),
+        ("duckdb", documented, "2\n1\n2\n"),
     ] {
         let python = |program: &str| Command::new("python3").args(["-c", program]).output();
         if !python(&format!("import {module}")).is_ok_and(|output| output.status.success()) {
