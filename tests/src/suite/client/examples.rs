@@ -60,6 +60,10 @@ fn reading_examples_work_as_typed() {
         let list = test_box.list();
         (list["procs"][0]["pid"] == json!(process.pid())).then_some(())
     });
+    eventually("a sample is recorded", || {
+        let recorded = test_box.ctl(&["audit", "--samples", "--gpu", "5"]);
+        (recorded.code == 0).then_some(())
+    });
     let pid = process.pid().to_string();
     let (mut count, mut wrong) = (0, Vec::new());
     for path in READING {
