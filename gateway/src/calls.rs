@@ -5,17 +5,16 @@
 //! A call goes on when its client is gone: its answer serves the next client, and clients that come
 //! and go cannot make the daemon do the same work many times.
 
-use crate::connections::Peer;
 use crate::daemon::DaemonConnection;
 use crate::document::Document;
 use crate::memory::MAX_KEPT_ANSWERS;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
-use crate::tokens::TokenDigest;
+use crate::shares::{Requester, Shares};
 use crate::upstream::DaemonView;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -80,21 +79,12 @@ type Answer = Result<Arc<Document>, Problem>;
 /// Where requests wait for an answer; `None` until the call has ended.
 type Waiting = watch::Receiver<Option<Answer>>;
 
-/// A caller, as far as shares of calls are concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Requester {
-    /// The owner of a valid token.
-    Token(TokenDigest),
-    /// A caller without one.
-    Peer(Peer),
-}
-
 /// Makes calls to the daemon. A clone shares turns and answers.
 #[derive(Clone)]
 pub(crate) struct Calls {
     socket: PathBuf,
     turns: Arc<Turns>,
-    shares: Arc<Mutex<BTreeMap<Requester, Weak<Turns>>>>,
+    shares: Arc<Shares<Turns>>,
     kept: Arc<Mutex<KeptAnswers>>,
 }
 
@@ -181,14 +171,8 @@ impl Calls {
 
     /// The turns of one caller.
     fn share(&self, requester: Requester) -> Arc<Turns> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.retain(|_, share| share.strong_count() > 0);
-        if let Some(share) = shares.get(&requester).and_then(Weak::upgrade) {
-            return share;
-        }
-        let share = Turns::new(MAX_CALLER_CALLS, MAX_CALLER_SLOW_CALLS);
-        shares.insert(requester, Arc::downgrade(&share));
-        share
+        let turns = || Turns::new(MAX_CALLER_CALLS, MAX_CALLER_SLOW_CALLS);
+        self.shares.of(requester, turns)
     }
 
     /// The kept answer of a call, or the call that runs. Starts the call if there is neither.
@@ -361,6 +345,7 @@ impl KeptAnswers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::Peer;
     use futures::FutureExt as _;
     use std::os::unix::net::UnixListener;
 
@@ -409,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn call_whose_task_failed_is_made_again() {
+    fn failed_call_is_made_again() {
         let mut kept = KeptAnswers::default();
         let now = Instant::now();
         let (sender, waiting) = watch::channel(None);
@@ -495,7 +480,7 @@ mod tests {
         let calls = Calls::new("/nowhere".into());
         let turn = calls.share(caller(1)).take(false).await;
         assert!(turn.is_ok());
-        let count = || calls.shares.lock().unwrap().len();
+        let count = || calls.shares.count();
         drop(calls.share(caller(2)));
         drop(calls.share(caller(3)));
         assert_eq!(count(), 2);

@@ -48,6 +48,7 @@ mod reference;
 mod request_check;
 mod routes;
 pub mod settings;
+mod shares;
 mod tls;
 mod tokens;
 mod trusted_file;

@@ -26,11 +26,12 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-use crate::calls::{CallFn, CallRoute, Requester};
+use crate::calls::{CallFn, CallRoute};
 use crate::document::{self, Document};
 use crate::gateway::Gateway;
 use crate::parameters::{Parameter, ParameterKind, Parameters, Place, text};
 use crate::problem::Problem;
+use crate::shares::Requester;
 use crate::upstream::DaemonView;
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE};

@@ -3,16 +3,16 @@
 //! so that none keeps the others waiting.
 
 use crate::access::Access;
-use crate::calls::Requester;
 use crate::document::{Document, RouteAnswer};
 use crate::gateway::Gateway;
 use crate::memory::{LARGE_PART, MAX_KEPT_PARTS};
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::routes::MAX_QUEUED;
+use crate::shares::{Requester, Shares};
 use crate::upstream::Frame;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The most parts that are made at once.
@@ -27,7 +27,7 @@ pub(crate) type PartFn = fn(&Frame, &Parameters, Access) -> RouteAnswer;
 /// The turns of requests for parts, and the parts of the newest snapshot.
 pub(crate) struct Parts {
     turns: Arc<Semaphore>,
-    shares: Mutex<BTreeMap<Requester, Weak<Semaphore>>>,
+    shares: Shares<Semaphore>,
     kept: Mutex<KeptParts>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Parts {
     fn default() -> Self {
         Self {
             turns: Arc::new(Semaphore::new(MAX_PARTS as usize)),
-            shares: Mutex::default(),
+            shares: Shares::default(),
             kept: Mutex::default(),
         }
     }
@@ -90,14 +90,8 @@ impl Parts {
 
     /// The turns of one caller.
     fn share(&self, requester: Requester) -> Arc<Semaphore> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.retain(|_, share| share.strong_count() > 0);
-        if let Some(share) = shares.get(&requester).and_then(Weak::upgrade) {
-            return share;
-        }
-        let share = Arc::new(Semaphore::new(MAX_CALLER_PARTS));
-        shares.insert(requester, Arc::downgrade(&share));
-        share
+        let turns = || Arc::new(Semaphore::new(MAX_CALLER_PARTS));
+        self.shares.of(requester, turns)
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptParts> {
@@ -225,7 +219,7 @@ mod tests {
         drop(first);
         assert!(take(&parts, 1, 1).is_some());
         drop(parts.share(Requester::Peer(Peer::User(3))));
-        assert_eq!(parts.shares.lock().unwrap().len(), 1);
+        assert_eq!(parts.shares.count(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod listing;
 pub(crate) mod now;
 
 use crate::access::{Access, Caller};
-use crate::calls::{CallFn, CallRoute, Requester};
+use crate::calls::{CallFn, CallRoute};
 use crate::connections::Connection;
 use crate::document;
 use crate::document::Document;
@@ -17,6 +17,7 @@ use crate::parameters::{Parameter, ParameterKind, Parameters, Place};
 use crate::parts::{self, PartFn};
 use crate::problem::{Problem, exit_code};
 use crate::settings::Settings;
+use crate::shares::Requester;
 use crate::upstream::DaemonView;
 use crate::{live, metrics, openapi, reference, websocket};
 use Source::{
