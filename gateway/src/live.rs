@@ -314,17 +314,29 @@ mod tests {
         Some(Arc::new(frame.unwrap()))
     }
 
+    /// A gateway with this number of streams, and the senders of its view and of its end.
+    fn gateway_of(
+        now: Arc<DaemonView>,
+        max_streams: usize,
+    ) -> (
+        Arc<Gateway>,
+        watch::Sender<Arc<DaemonView>>,
+        watch::Sender<bool>,
+    ) {
+        let (sender, receiver) = watch::channel(now);
+        let (stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            max_streams,
+            ..Settings::default()
+        };
+        (Gateway::new(settings, receiver, stopped), sender, stop)
+    }
+
     #[test]
     fn slow_client_gets_the_newest_snapshot_and_the_number_of_dropped_ones() {
         let mut now = view(Duration::from_secs(1));
         now.frame = frame(1);
-        let (sender, receiver) = watch::channel(Arc::new(now.clone()));
-        let (_stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            max_streams: 1,
-            ..Settings::default()
-        };
-        let gateway = Gateway::new(settings, receiver, stopped);
+        let (gateway, sender, _stop) = gateway_of(Arc::new(now.clone()), 1);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
         assert!(respond(&gateway, ANYBODY, &HeaderMap::new(), &Parameters::default()).is_err());
         let mut stream = LiveStream::new(&gateway, ANYBODY, place, SSE, None);
@@ -364,13 +376,7 @@ mod tests {
     #[tokio::test]
     async fn quiet_stream_gets_a_heartbeat_although_the_view_changes() {
         let now = view(Duration::from_secs(1));
-        let (sender, receiver) = watch::channel(Arc::new(now.clone()));
-        let (_stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            max_streams: 1,
-            ..Settings::default()
-        };
-        let gateway = Gateway::new(settings, receiver, stopped);
+        let (gateway, sender, _stop) = gateway_of(Arc::new(now.clone()), 1);
         let place = Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
         let mut stream = LiveStream::new(&gateway, ANYBODY, place, SSE, None);
         assert_eq!(names(&mut stream), ["retry: 5000", "event: snapshot"]);
@@ -385,13 +391,7 @@ mod tests {
     fn messages_have_the_events_as_json() {
         let now = view(Duration::from_secs(1));
         let frame = Arc::clone(now.current().unwrap());
-        let (_sender, receiver) = watch::channel(Arc::new(now));
-        let (_stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            max_streams: 1,
-            ..Settings::default()
-        };
-        let gateway = Gateway::new(settings, receiver, stopped);
+        let (gateway, _sender, _stop) = gateway_of(Arc::new(now), 1);
         let place = take_place(&gateway).unwrap();
         assert!(take_place(&gateway).is_err());
         let mut stream = LiveStream::new(&gateway, ANYBODY, place, StreamForm::Messages, None);
@@ -414,13 +414,7 @@ mod tests {
     #[test]
     fn notices_have_no_snapshot() {
         let now = view(Duration::from_secs(1));
-        let (_sender, receiver) = watch::channel(Arc::new(now));
-        let (_stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            max_streams: 1,
-            ..Settings::default()
-        };
-        let gateway = Gateway::new(settings, receiver, stopped);
+        let (gateway, _sender, _stop) = gateway_of(Arc::new(now), 1);
         let place = take_place(&gateway).unwrap();
         let mut stream = LiveStream::new(&gateway, ANYBODY, place, StreamForm::Notices, None);
         let event = match stream.pending.pop_back() {
@@ -434,13 +428,7 @@ mod tests {
 
     #[test]
     fn stream_ends_with_its_token() {
-        let (_sender, receiver) = watch::channel(Arc::new(view(Duration::from_secs(1))));
-        let (_stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            max_streams: 1,
-            ..Settings::default()
-        };
-        let gateway = Gateway::new(settings, receiver, stopped);
+        let (gateway, _sender, _stop) = gateway_of(Arc::new(view(Duration::from_secs(1))), 1);
         let entry = file_entry("a", Access::Look, None, "secret").unwrap();
         gateway.tokens.replace(Tokens::parse(&entry).unwrap());
         let caller = Caller {
@@ -461,13 +449,7 @@ mod tests {
     fn client_that_connects_again_gets_only_what_it_lacks() {
         let now = view(Duration::from_secs(1));
         let tag = now.frame.as_ref().unwrap().document.tag().to_owned();
-        let (_sender, receiver) = watch::channel(Arc::new(now));
-        let (_stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            max_streams: 2,
-            ..Settings::default()
-        };
-        let gateway = Gateway::new(settings, receiver, stopped);
+        let (gateway, _sender, _stop) = gateway_of(Arc::new(now), 2);
         let place = || Arc::clone(&gateway.streams).try_acquire_owned().unwrap();
         let mut same = LiveStream::new(&gateway, ANYBODY, place(), SSE, Some(&tag));
         assert_eq!(names(&mut same), ["retry: 5000"]);

@@ -126,13 +126,14 @@ fn day(now: Timestamp) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use gpukill_proto::guard::{
         EnforcementOutcome, Evidence, OwnedJob, RuleKind, RuleName, RuleSource,
     };
 
-    fn warned(mode: GuardMode) -> GuardRecord {
+    /// The record of a warning in this mode.
+    pub(in crate::guard) fn warned(mode: GuardMode) -> GuardRecord {
         let bob = Person {
             name: "bob".into(),
             uid: Some(1_001),

@@ -198,9 +198,7 @@ fn file_path(directory: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::guard::{
-        Evidence, GuardStep, RuleKind, RuleName, RuleSource, ViolationSubject,
-    };
+    use crate::guard::daily_counts::tests::warned;
     use serde_json::{Value, json};
 
     /// The state about this many jobs.
@@ -288,27 +286,7 @@ mod tests {
 
     #[test]
     fn large_file_waits_in_a_dry_run() {
-        let decision = |mode| GuardRecord {
-            at: Timestamp(0),
-            rule: RuleName {
-                source: RuleSource::Default,
-                kind: RuleKind::Memory,
-            },
-            subject: ViolationSubject::Group("lab".into()),
-            mode,
-            step: GuardStep::Violated,
-            evidence: Evidence {
-                measured: None,
-                since: Timestamp(0),
-                runs: Vec::new(),
-                count: 0,
-                unknown: 0,
-                threat: None,
-                is_service_only_warned: false,
-            },
-            message: None,
-        };
-        let [dry, soft] = [GuardMode::DryRun, GuardMode::Soft].map(decision);
+        let [dry, soft] = [GuardMode::DryRun, GuardMode::Soft].map(warned);
         let of = |bytes| SavedFile {
             bytes,
             ..SavedFile::NONE
