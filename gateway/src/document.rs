@@ -119,7 +119,8 @@ pub(crate) async fn respond(document: Arc<Document>, headers: &HeaderMap) -> Res
     response(&document, &tag, is_known, is_compressed)
 }
 
-/// Answers with a file whose name changes with its content, so that a browser may keep it for ever.
+/// Answers with a file that gets another name when its content changes, so that a browser may keep it
+/// for ever.
 pub(crate) fn respond_immutable(document: &Document, headers: &HeaderMap) -> Response {
     let is_compressed = document.is_sent_compressed(headers);
     // Strong: each form has its own.

@@ -446,7 +446,7 @@ mod tests {
         };
         assert!(Tokens::parse(&entries(MAX_TOKENS)).is_ok());
         assert!(Tokens::parse(&entries(MAX_TOKENS + 1)).is_err());
-        // An entry whose copy has another scope or another time.
+        // A copy of an entry with another scope or another time.
         let entry = file_entry("a", Access::Look, None, "x").unwrap();
         let copy = file_entry("b", Access::Metrics, None, "x").unwrap();
         let twice = Tokens::parse(&format!("{entry}{copy}")).unwrap_err();

@@ -2,7 +2,7 @@
 //! not every user may read a secret.
 //!
 //! A credential of systemd passes, as each version of systemd makes it: a file of the unit's user
-//! with the mode 0400, or of root with the mode 0440, whose group bits are those of the ACL for that
+//! with the mode 0400, or of root with the mode 0440, where the group bits are those of the ACL for that
 //! user.
 
 use rustix::fs::OFlags;

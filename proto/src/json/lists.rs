@@ -162,7 +162,7 @@ described! {
         pub model: Vec<Option<usize>>,
         /// Positions in `vendors`.
         pub vendor: Vec<Option<usize>>,
-        /// Positions in `owners`, of the owner whose process holds the most memory.
+        /// Positions in `owners`, of the owner of the process that holds the most memory.
         pub owner: Vec<Option<usize>>,
         pub models: Vec<String>,
         pub vendors: Vec<String>,
